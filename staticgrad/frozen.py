@@ -1,4 +1,4 @@
-"""``frozen``: a frozen dataclass with slots, most of which is made when it is first needed.
+"""``frozen`` and ``record``: dataclasses with slots, most of which is made when it is first needed.
 
 Most of what ``dataclass(frozen=True, slots=True)`` costs is six functions that it writes as text and compiles for each
 class, most of which a process never calls; over the classes of this package that is more than half of what importing
@@ -32,7 +32,14 @@ def frozen(cls: C | None = None, *, eq: bool = True) -> C | Callable[[C], C]:
     return (lambda cls: _made(cls, eq)) if cls is None else _made(cls, eq)
 
 
-def _made(cls: C, eq: bool) -> C:
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def record(cls: C) -> C:
+    """Make a class a dataclass with slots whose fields may be assigned. Its objects are equal to themselves alone, and
+    shown like any other."""
+    return _made(cls, eq=False, is_frozen=False)
+
+
+def _made(cls: C, eq: bool, is_frozen: bool = True) -> C:
     """The class once more, as slots have to be named before it is made."""
     own = cls.__dict__
     inherited: Declared = getattr(cls, "__dataclass_fields__", {})
@@ -43,8 +50,10 @@ def _made(cls: C, eq: bool) -> C:
     content |= {"__dataclass_fields__": declared, "__slots__": tuple([name for name in new if name not in inherited])}
     content |= {"__qualname__": cls.__qualname__, "__signature__": _Signature()}
     content["__match_args__"] = tuple([name for name, f in declared.items() if f.init and not f.kw_only])
-    content |= {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _restore}
-    content.setdefault("__repr__", _shown)
+    content |= {"__getstate__": _state, "__setstate__": _restore}
+    if is_frozen:
+        content |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        content.setdefault("__repr__", _shown)
     if eq:
         content |= _comparing(declared)
     made: Any = type(cls)(cls.__name__, cls.__bases__, content)
@@ -175,6 +184,7 @@ def _compiled_init(made: Any) -> Callable[..., None]:
     """An initializer as ``dataclass`` writes it: an argument for each field, keyword-only ones last."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     positional, keywords, lines = [], [], []
+    assigned = "  _set(self, {!r}, {})" if made.__setattr__ is _refuse else "  self.{} = {}"
     for name, field in made.__dataclass_fields__.items():
         value = argument = name
         if field.default is not MISSING:
@@ -192,7 +202,7 @@ def _compiled_init(made: Any) -> Callable[..., None]:
             keywords.append(argument)
         else:
             positional.append(argument)
-        lines.append(f"  _set(self, {name!r}, {value})")
+        lines.append(assigned.format(name, value))
     if hasattr(made, "__post_init__"):
         lines.append("  self.__post_init__()")
     arguments = ", ".join(["self", *positional, *(["*", *keywords] if keywords else [])])

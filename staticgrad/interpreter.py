@@ -11,12 +11,13 @@ Nodes run in the order of the graph. Reading a variable gives its value at the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
+from staticgrad.frozen import record
 from staticgrad.graph import Computation, Node, Tensor
 from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.control.branches import run_cond
@@ -30,7 +31,7 @@ ReadGradient = Callable[[str], "Array | None"]
 Observe = Callable[[Tensor, Array, Sequence[Array]], Array]
 
 
-@dataclass(slots=True)
+@record
 class Outcome:
     """The result of a run: fetched values, new values of variables by key, sums to add to gradients by key."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from staticgrad import init
 from staticgrad.errors import FormatError
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.frozen import record
 from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
@@ -72,7 +73,7 @@ def _said_of_line(number: int) -> Iterator[None]:
 # -- one line -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@record
 class _GraphScope:
     """A graph that is being read, its nodes by name; the number of the body that it is, and of the one it continues."""
 
@@ -82,7 +83,7 @@ class _GraphScope:
     origin: int = 0
 
 
-@dataclass(slots=True)
+@record
 class _ParsedOutput:
     type: TensorType
     words: list[str]

@@ -16,14 +16,14 @@ import contextlib
 import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
 SCALAR_TYPES = {
@@ -164,7 +164,7 @@ class IRModule:
         return parts.parts(self._globals, self._declarations, self._functions, count)
 
 
-@dataclass(slots=True)
+@record
 class CountedLoop:
     """A counted loop while it is written; after it, ``results`` holds the carried values."""
 

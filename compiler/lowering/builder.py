@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -39,6 +38,7 @@ from staticgrad.compiler.kernels.nest import (
 )
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.steps.step import Memory
+from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
@@ -47,7 +47,7 @@ from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.types import bool_, float32, int64, is_short_float, sizes
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Raw:
     """The argument of an epilogue that stands for the matrix kernel's result, and what that kernel reads."""
 

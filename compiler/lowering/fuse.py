@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.regions.region import Region, users_of
+from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
 from staticgrad.types import sizes
@@ -39,7 +40,7 @@ LARGEST = 2000
 NEAR_ELEMENTS = 1 << 15
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@record
 class Group(Ordered):
     """Nodes that share a kernel. ``anchor`` is the matrix, write or effect node; ``nodes`` are those of the nest."""
 

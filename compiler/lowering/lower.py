@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.target import Target
@@ -64,20 +64,22 @@ class Steps:
     places: Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
-@dataclass(eq=False)
 class Lowering:
     """One attempt to lower a region, with a set of deferred writes."""
 
-    region: Region
-    target: Target
-    part: LowerPart
-    groups: list[Group]
-    group_of: dict[Node, Group]
-    deferred: set[Node]
-    blockings: Mapping[Contraction, Blocking]
-    steps: list[Step] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        region: Region,
+        target: Target,
+        part: LowerPart,
+        groups: list[Group],
+        group_of: dict[Node, Group],
+        deferred: set[Node],
+        blockings: Mapping[Contraction, Blocking],
+    ) -> None:
+        self.region, self.target, self.part, self.blockings = region, target, part, blockings
+        self.groups, self.group_of, self.deferred = groups, group_of, deferred
+        self.steps: list[Step] = []
         self.users = users_of(self.region)
         self.places = Places(self.region, self.users)
         self.escaping = escaping(self.region, self.group_of, self.deferred)

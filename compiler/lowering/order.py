@@ -14,12 +14,14 @@ Journal of Experimental Algorithmics 11 (2006), for merging instead of inserting
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from staticgrad.frozen import record
 
 BUDGET = 400
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@record
 class Ordered:
     """A member of an ``Order``. ``before`` are those that it depends on, True where the dependency must go through
     memory, ``after`` those that depend on it."""

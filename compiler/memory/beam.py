@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 
 Range = tuple[int, int]
 Ints = np.ndarray
@@ -86,7 +86,7 @@ def _anew(rng: np.random.Generator, sections: int) -> Judgement:
     )
 
 
-@dataclass(slots=True)
+@record
 class _Beam:
     """Partial plans, one a row, in units."""
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.plan import Plan
@@ -85,7 +85,7 @@ class _ScratchLayout:
         return place
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Loop:
     """Turns of ``body``. ``carries``, ``sequences`` and ``results`` are the bytes of each, of one row for the latter.
 
@@ -161,7 +161,7 @@ class Loop:
         return f"loop {most}{self.length} turns{', reversed' if self.reverse else ''}"
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Branch:
     """One of two parts. Places in scratch memory: a table and an arena, which both use."""
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.memory.plan import live_ranges
@@ -30,6 +30,7 @@ from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.errors import StaticGradError
+from staticgrad.frozen import record
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 
@@ -95,7 +96,7 @@ def _search(steps: list[Step], whole: int, limit: int, arena_bytes: Planner) -> 
 # -- the problem ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
+@record
 class _Candidate:
     """Buffers that are made by the same steps and kept over the peak: what repeating those takes."""
 

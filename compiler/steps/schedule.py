@@ -14,16 +14,16 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
+from staticgrad.frozen import record
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Barrier:
     """Stands between steps that must all run before others: so many dependencies as there are steps, where each of the
     others on each would be their product."""

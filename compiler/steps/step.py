@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.kernel import Kernel
@@ -28,10 +28,10 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.errors import SourceLine
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Temp:
     """Memory in the arena. Where it lies is decided by placement, unless it is ``pinned`` at an offset: its value lies
     there before the program."""
@@ -66,7 +66,7 @@ class Operand:
     offset: int = 0
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Step:
     """One step. ``reads``, ``writes`` and ``adds`` (written piece by piece, after it was filled) order the steps."""
 

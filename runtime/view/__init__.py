@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from typing import Any
 
@@ -29,12 +29,13 @@ from staticgrad.compiler.program import (
     StateSlot,
 )
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import record
 from staticgrad.runtime.profile import Profile
 
 SCRIPTS = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js", "page.js")
 
 
-@dataclass
+@record
 class _SourceLines:
     """The user's source lines by number, in the order in which they were met."""
 

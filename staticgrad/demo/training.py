@@ -12,7 +12,7 @@ import csv
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from staticgrad import nn, optim
 from staticgrad.demo.digits import Digits
 from staticgrad.demo.nets import RECIPES, Recipe
 from staticgrad.errors import FormatError, StaticGradError
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.executable import Executable
@@ -97,7 +97,7 @@ def declare(recipe: Recipe, batch: int, test_count: int) -> Declared:
     return Declared(graph, net, images, labels, loss, accuracy, optimizer, train, epochs_done, test_images, test_scores)
 
 
-@dataclass(slots=True)
+@record
 class Training:
     """A net in training, with its session and the programs of it."""
 

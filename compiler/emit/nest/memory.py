@@ -8,7 +8,7 @@ loop where it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near,
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
-from staticgrad.frozen import frozen
+from staticgrad.frozen import frozen, record
 
 
 @frozen
@@ -49,7 +49,7 @@ class _Pointer:
     terms: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True)
+@record
 class LoopScope:
     """The values that are known at one place of the code. ``values[n]`` holds the copies of instruction n, one where
     all are the same; scalars where the lanes are the same."""
