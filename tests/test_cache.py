@@ -716,7 +716,13 @@ NEEDLESS = (  # by this program: compilers of other kernels, and of other option
     "llvmlite.binding",
     *(
         f"staticgrad.compiler.{name}"
-        for name in ("emit.convolution", "emit.routines", "steps.recompute", "memory.search")
+        for name in (
+            "emit.convolution",
+            "emit.elementary.circular",
+            "emit.routines",
+            "steps.recompute",
+            "memory.search",
+        )
     ),
 )
 

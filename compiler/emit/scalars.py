@@ -11,17 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.compiler.emit.elementary import (
-    circular,
-    error,
-    exponential,
-    inverse_circular,
-    logarithm,
-    power,
-    remainder,
-    rounding,
-    short,
-)
+from staticgrad.compiler.emit import elementary
 from staticgrad.compiler.emit.elementary.number import Num
 from staticgrad.compiler.emit.elementary.rare import any_lane
 from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
@@ -103,12 +93,12 @@ class Scalars:
         if x.dtype == dtype:
             return x
         if is_short_float(x.dtype):
-            widen = short.widen_float16 if x.dtype == FLOAT16 else short.widen_bfloat16
+            widen = elementary.short.widen_float16 if x.dtype == FLOAT16 else elementary.short.widen_bfloat16
             return self.cast(Lane(widen(self._num(x)).value, FLOAT32), dtype)
         if is_short_float(dtype):
             odd = dtype == FLOAT16 and x.dtype == FLOAT64
-            single = Lane(short.odd_float(self._num(x)).value, FLOAT32) if odd else self.cast(x, FLOAT32)
-            shorten = short.shorten_float16 if dtype == FLOAT16 else short.shorten_bfloat16
+            single = Lane(elementary.short.odd_float(self._num(x)).value, FLOAT32) if odd else self.cast(x, FLOAT32)
+            shorten = elementary.short.shorten_float16 if dtype == FLOAT16 else elementary.short.shorten_bfloat16
             return Lane(shorten(self._num(single)).value, dtype)
         if dtype == BOOL:
             return self.ne(x, self.const(0, x.dtype))
@@ -217,12 +207,12 @@ class Scalars:
 
     def floor_divide(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(remainder.floor_divide(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(elementary.remainder.floor_divide(self._num(x), self._num(y)).value, x.dtype)
         return self._divide_integers(x, y)[0]
 
     def remainder(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(remainder.remainder(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(elementary.remainder.remainder(self._num(x), self._num(y)).value, x.dtype)
         return self._divide_integers(x, y)[1]
 
     def _divide_integers(self, x: Lane, y: Lane) -> tuple[Lane, Lane]:
@@ -336,91 +326,91 @@ class Scalars:
         return Lane(abs(self._num(x)).equals(np.inf).value, BOOL)
 
     def floor(self, x: Lane) -> Lane:
-        return self._elementary(rounding.floor, x)
+        return self._elementary(elementary.rounding.floor, x)
 
     def ceil(self, x: Lane) -> Lane:
-        return self._elementary(rounding.ceil, x)
+        return self._elementary(elementary.rounding.ceil, x)
 
     def trunc(self, x: Lane) -> Lane:
-        return self._elementary(rounding.trunc, x)
+        return self._elementary(elementary.rounding.trunc, x)
 
     def round(self, x: Lane) -> Lane:
-        return self._elementary(rounding.round_even, x)
+        return self._elementary(elementary.rounding.round_even, x)
 
     # -- elementary functions -----------------------------------------------------------------------------------
 
     def exp(self, x: Lane) -> Lane:
-        return self._elementary(exponential.exp, x)
+        return self._elementary(elementary.exponential.exp, x)
 
     def exp2(self, x: Lane) -> Lane:
-        return self._elementary(exponential.exp2, x)
+        return self._elementary(elementary.exponential.exp2, x)
 
     def expm1(self, x: Lane) -> Lane:
-        return self._elementary(exponential.expm1, x)
+        return self._elementary(elementary.exponential.expm1, x)
 
     def log(self, x: Lane) -> Lane:
-        return self._elementary(logarithm.log, x)
+        return self._elementary(elementary.logarithm.log, x)
 
     def log2(self, x: Lane) -> Lane:
-        return self._elementary(logarithm.log2, x)
+        return self._elementary(elementary.logarithm.log2, x)
 
     def log10(self, x: Lane) -> Lane:
-        return self._elementary(logarithm.log10, x)
+        return self._elementary(elementary.logarithm.log10, x)
 
     def log1p(self, x: Lane) -> Lane:
-        return self._elementary(logarithm.log1p, x)
+        return self._elementary(elementary.logarithm.log1p, x)
 
     def sqrt(self, x: Lane) -> Lane:
         return self._elementary(Num.sqrt, x)
 
     def rsqrt(self, x: Lane) -> Lane:
-        return self._elementary(rounding.rsqrt, x)
+        return self._elementary(elementary.rounding.rsqrt, x)
 
     def tanh(self, x: Lane) -> Lane:
-        return self._elementary(exponential.tanh, x)
+        return self._elementary(elementary.exponential.tanh, x)
 
     def sigmoid(self, x: Lane) -> Lane:
-        return self._elementary(exponential.sigmoid, x)
+        return self._elementary(elementary.exponential.sigmoid, x)
 
     def erf(self, x: Lane) -> Lane:
-        return self._elementary(error.erf, x)
+        return self._elementary(elementary.error.erf, x)
 
     def erfc(self, x: Lane) -> Lane:
-        return self._elementary(error.erfc, x)
+        return self._elementary(elementary.error.erfc, x)
 
     def erfinv(self, x: Lane) -> Lane:
-        return self._elementary(error.erfinv, x)
+        return self._elementary(elementary.error.erfinv, x)
 
     def sin(self, x: Lane) -> Lane:
-        return self._elementary(circular.sin, x)
+        return self._elementary(elementary.circular.sin, x)
 
     def cos(self, x: Lane) -> Lane:
-        return self._elementary(circular.cos, x)
+        return self._elementary(elementary.circular.cos, x)
 
     def tan(self, x: Lane) -> Lane:
-        return self._elementary(circular.tan, x)
+        return self._elementary(elementary.circular.tan, x)
 
     def asin(self, x: Lane) -> Lane:
-        return self._elementary(inverse_circular.asin, x)
+        return self._elementary(elementary.inverse_circular.asin, x)
 
     def acos(self, x: Lane) -> Lane:
-        return self._elementary(inverse_circular.acos, x)
+        return self._elementary(elementary.inverse_circular.acos, x)
 
     def atan(self, x: Lane) -> Lane:
-        return self._elementary(inverse_circular.atan, x)
+        return self._elementary(elementary.inverse_circular.atan, x)
 
     def atan2(self, y: Lane, x: Lane) -> Lane:
-        return Lane(inverse_circular.atan2(self._num(y), self._num(x)).value, x.dtype)
+        return Lane(elementary.inverse_circular.atan2(self._num(y), self._num(x)).value, x.dtype)
 
     def sinh(self, x: Lane) -> Lane:
-        return self._elementary(exponential.sinh, x)
+        return self._elementary(elementary.exponential.sinh, x)
 
     def cosh(self, x: Lane) -> Lane:
-        return self._elementary(exponential.cosh, x)
+        return self._elementary(elementary.exponential.cosh, x)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(power.power(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(elementary.power.power(self._num(x), self._num(y)).value, x.dtype)
         if x.dtype == BOOL:
             return self.logical_or(x, self.logical_not(y))
         return self._integer_power(x, y)

@@ -27,3 +27,33 @@ takes more than a hundred cycles (``tests/test_underflow.py``). Results that are
     circular, inverse_circular          sin, cos, tan; asin, acos, atan
     remainder                           floating remainder and floored quotient
 """
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.emit.elementary import (
+        circular,
+        error,
+        exponential,
+        inverse_circular,
+        logarithm,
+        power,
+        remainder,
+        rounding,
+        short,
+    )
+
+__all__ = [
+    "circular", "error", "exponential", "inverse_circular", "logarithm", "power", "remainder", "rounding", "short",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A module, imported when a program has the first of its functions."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
