@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from staticgrad.frozen import frozen
 
@@ -95,9 +95,14 @@ class at_source:
     def __init__(self, source: SourceLine | None) -> None:
         self._source = source
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._before: SourceLine | None = getattr(_override, "source", None)
         _override.source = self._source
+        return self
+
+    def move(self, source: SourceLine | None) -> None:
+        """Let declarations belong to ``source`` from now on."""
+        _override.source = source
 
     def __exit__(self, *_: object) -> None:
         _override.source = self._before

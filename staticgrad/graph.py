@@ -1127,12 +1127,13 @@ class Graph(metaclass=hints.Answering):
 
     def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
         """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph."""
-        types: tuple[TensorType, ...]
-        if all(x.type is y.type or x.type == y.type for x, y in zip(inputs, node.inputs, strict=True)):
-            types = tuple(y.type for y in node.outputs)
-        else:
-            types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
-        name = self.unique_name(node.name if node.name not in self._names else _NUMBERED.sub("", node.name))
+        types = tuple([y.type for y in node.outputs])
+        for x, y in zip(inputs, node.inputs, strict=True):
+            if x.type is not y.type and x.type != y.type:
+                types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
+                break
+        name = node.name
+        name = self.unique_name(name if name not in self._names else _NUMBERED.sub("", name))
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         new.epoch = node.epoch
         self.nodes.append(new)

@@ -17,7 +17,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from staticgrad.errors import GraphError, at_source
 from staticgrad.optable import F, Op
@@ -270,10 +270,11 @@ class in_derivative(at_source):
         super().__init__(primal.source)
         self._primal = primal
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         super().__enter__()
         self._around = scope.module, scope.primal
         scope.module, scope.primal = self._primal.module, self._primal
+        return self
 
     def __exit__(self, *_: object) -> None:
         scope.module, scope.primal = self._around

@@ -20,7 +20,10 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.emit import codegen, entry
+from staticgrad.compiler.emit.nest import plan as nest_plan
+from staticgrad.compiler.emit.nest.facts import analyse
 from staticgrad.compiler.emit.target import AVX2, current_target
+from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
 from staticgrad.compiler.lowering.order import Order, Ordered
@@ -28,12 +31,13 @@ from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import Interval, place
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.passes import loops
+from staticgrad.compiler.passes import PASSES, loops
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import rebuild
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, schedule
 from staticgrad.compiler.steps.step import Step, Temp
+from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.phases import phase, watched
 
 orders_of = placement._orders
@@ -392,6 +396,38 @@ def test_twice_as_many_ops_take_twice_as_many_calls(declare: Callable[[int], Dec
         if many[who] > max(3 * few[who], 10 * terms) and not who.endswith("__eq__")  # equal kernels come in with length
     }
     assert not grown, "a function is called in proportion to the square"
+
+
+def test_passes_with_nothing_to_do_copy_nothing() -> None:
+    """Most of what a pass takes is the copy of its region."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((4, 6), "float64")
+        y = sg.sum(sg.tanh(x * 2.0) @ x.T, keepdims=True)
+        region = cut(graph, [y], {x: x.type})
+    idle = {step.name for step in PASSES if step.run(region) is region}
+    assert idle == {"bodies", "trim", "hoist", "sums", "keepdims", "rows", "dce", "pads"}
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+def test_costs_are_counted_once_for_all_axes_along_which_vectors_may_lie(
+    axes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    honest = nest_plan.cost_of
+
+    def cost_of(nest: Nest, number: int) -> int:
+        counted.append(number)
+        return honest(nest, number)
+
+    monkeypatch.setattr(nest_plan, "cost_of", cost_of)
+    strides = tuple(64**axis for axis in range(axes))
+    int16 = np.dtype("int16")  # too short for tiles
+    read, write = Access(0, 0, strides), Access(1, 0, strides)
+    nest = Nest((64,) * axes, (), (int16, int16), (
+        Load(read, int16), Compute("square", NO_ATTRIBUTES, (0,), int16), Store(write, 1),
+    ))  # fmt: skip
+    nest_plan.choose_vector(nest, analyse(nest), AVX2)
+    assert sorted(counted) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("declare", [running_sum, sum_of_short_reductions])

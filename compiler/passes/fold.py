@@ -6,6 +6,7 @@ complain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ def constant_value(x: Tensor) -> Array | None:
     if x.op.op is CONSTANT:
         value: Array = x.op.attrs.value
         return value
-    if x.op.op is FULL and int(np.prod(sizes(x.shape))) <= LIMIT:
+    if x.op.op is FULL and math.prod(sizes(x.shape)) <= LIMIT:
         return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
     return None
 
@@ -47,7 +48,9 @@ def fold(region: Region) -> Region:
             return None
         if node.op.name == "broadcast_to":  # a constant of one element serves its readers as well
             return None
-        if any(int(np.prod(sizes(y.shape))) > LIMIT for y in node.outputs):
+        if not all(x.op.op in (CONSTANT, FULL) for x in inputs):
+            return None
+        if any(math.prod(sizes(y.shape)) > LIMIT for y in node.outputs):
             return None
         values = [constant_value(x) for x in inputs]
         if any(value is None for value in values):

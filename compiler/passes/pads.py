@@ -53,6 +53,8 @@ def _joined(region: Region) -> Region:
             for x in node.inputs
         ):
             sums.add(node)
+    if not sums:
+        return region
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if node not in sums or node.outputs[0].dtype.kind not in "fiu" or not has_memory(node.outputs[0]):
@@ -117,10 +119,12 @@ def _as_views(region: Region) -> Region:
             and all(user.op.elementwise for user in read)
         )
 
-    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        return (_hanging_over(node, inputs[0]),) if node.op.name == "pad" and is_view(node) else None
+    views = {node for node in region.graph.nodes if node.op.name == "pad" and is_view(node)}
 
-    return rebuild(region, visit)
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        return (_hanging_over(node, inputs[0]),) if node in views else None
+
+    return rebuild(region, visit) if views else region
 
 
 def _padded_axes(node: Node) -> list[int]:

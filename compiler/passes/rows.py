@@ -35,6 +35,8 @@ STORES: frozenset[Role] = frozenset({"store", "write"})
 
 def rows(region: Region) -> Region:
     """Move reshapes of products down."""
+    if not any(is_reshape(node) and _is_shown(node.inputs[0].op) for node in region.graph.nodes):
+        return region
     users = users_of(region)
     flat: set[Tensor] = set()  # matrices of the new graph that are shown as (*lead, n)
 
@@ -68,6 +70,11 @@ def rows(region: Region) -> Region:
         return (o.reshape(moved, result.shape),)
 
     return rebuild(region, visit)
+
+
+def _is_shown(node: Node) -> bool:
+    """True if this pass may have something to do with a reshape of what the node gives."""
+    return node.op is DOT or is_reshape(node)
 
 
 def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:

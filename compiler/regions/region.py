@@ -42,7 +42,7 @@ def rebuild(region: Region, visit: Visit) -> Region:
     graph = Graph()
     tensors: dict[Tensor, Tensor] = {}
     nodes: dict[Node, tuple[Node, ...]] = {}
-    with graph:
+    with graph, at_source(None) as declared:
         for node in region.graph.nodes:
             if node not in needed:
                 continue
@@ -51,8 +51,8 @@ def rebuild(region: Region, visit: Visit) -> Region:
             if node.control:
                 control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
             start = len(graph.nodes)
-            with at_source(node.source):
-                outputs = visit(node, inputs)
+            declared.move(node.source)
+            outputs = visit(node, inputs)
             if outputs is None:
                 outputs = graph.clone(node, inputs, control).outputs
             elif control or node.epoch:

@@ -25,6 +25,7 @@ from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, I
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node
 from staticgrad.ops.randoms import RANDOM_UNIFORM
+from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.reach import reach
 
 ENDLESS = 1 << 62  # an index that may be anything
@@ -39,10 +40,15 @@ def literals_of(nest: Nest) -> tuple[str, ...]:
     """A key that tells equal nests apart: constants and attributes count by their text, as 0.0 equals -0.0, and 1
     True."""
     return tuple(
-        repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
+        repr(i.value) if isinstance(i, Constant) else _attributes_key(i.attrs)
         for i in nest.body
         if isinstance(i, Constant | Compute)
     )
+
+
+def _attributes_key(attrs: object) -> str:
+    """A text that tells attributes apart that compare equal."""
+    return "" if attrs is NO_ATTRIBUTES else repr(attrs)
 
 
 def access_of(instr: Instr) -> Access | None:
@@ -75,7 +81,7 @@ def cost_of(nest: Nest, number: int) -> int:
     instr = nest.body[number]
     if not isinstance(instr, Compute):
         return 0
-    return op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
+    return op_cost(instr.op, _attributes_key(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
 
 
 def node_cost(node: Node) -> int:
@@ -85,7 +91,7 @@ def node_cost(node: Node) -> int:
         return 4
     # A draw's scalar reads two key words and the index of its element, which are no operands.
     operands = (np.dtype(np.int64),) * 3 if node.op is RANDOM_UNIFORM else tuple(x.dtype for x in node.inputs)
-    return op_cost(node.op.name, repr(node.attrs), node.attrs, operands)
+    return op_cost(node.op.name, _attributes_key(node.attrs), node.attrs, operands)
 
 
 def dtype_of(nest: Nest, number: int) -> np.dtype:

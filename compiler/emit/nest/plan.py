@@ -173,22 +173,30 @@ def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner:
     return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lane * lanes if scattered or stride == 0 else 1.0)
 
 
-def _runs(nest: Nest, facts: Facts) -> list[int]:
-    """The number of sweeps in which each element instruction runs: what costs much is kept, the rest is computed
-    again."""
+@frozen(eq=False)
+class _Work:
+    """For each instruction: the number of vector instructions that it takes, the number of sweeps in which it runs."""
+
+    costs: Sequence[int]
+    runs: Sequence[int]
+
+
+def _work(nest: Nest, facts: Facts) -> _Work:
+    """The work of a nest: of its elements what costs much is kept, the rest is computed again in each sweep."""
+    costs = [cost_of(nest, number) for number in range(len(nest.body))]
     sweeps: list[set[int]] = [set() for _ in nest.body]
     for number, instr in reversed(list(enumerate(nest.body))):
         if isinstance(instr, Reduce | Store):
             sweeps[number] = {facts.stage[instr.arg if isinstance(instr, Reduce) else number]}
-        if cost_of(nest, number) >= KEEP_COST:
+        if costs[number] >= KEEP_COST:
             sweeps[number] = set(sorted(sweeps[number])[:1])
         for operand in operands(instr) if number in facts.needed else ():
             if facts.element[operand]:
                 sweeps[operand] |= sweeps[number]
-    return [max(1, len(found)) for found in sweeps]
+    return _Work(costs, [max(1, len(found)) for found in sweeps])
 
 
-def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: int) -> float:
+def _run_cost(nest: Nest, facts: Facts, work: _Work, target: Target, dim: int | None, lanes: int) -> float:
     """The estimated number of instructions of the whole nest with vectors of ``lanes`` along ``dim``."""
     rows, elements = math.prod(nest.outer), math.prod(nest.dims)
     per_turn = 1.0
@@ -197,18 +205,18 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
         turns = -(-size // lanes) if target.isa.predicated else size // lanes + (size % lanes).bit_count()
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
-    runs, inner_dims = _runs(nest, facts), range(len(nest.outer), len(nest.dims))
+    inner_dims = range(len(nest.outer), len(nest.dims))
     gathered = 1.0 if target.isa.gathers else INSERTED_COST
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
     still = still_axis(nest, facts, dim, lanes)
-    rows_at_once = _rows_at_once(nest, facts, lanes) if inner else 1
+    rows_at_once = _rows_at_once(nest, facts, work, lanes) if inner else 1
     across = GROUPED_ACROSS_COST if rows_at_once > 1 else ACROSS_COST
     # what passes through tiles does so once, in whichever sweeps it is read
     total = sum(elements * per_turn * _staging_cost(nest.inner[0], lanes) for _ in staged)
     for number in facts.needed:
         instr = nest.body[number]
-        count: float = elements * runs[number] if facts.element[number] else rows
+        count: float = elements * work.runs[number] if facts.element[number] else rows
         along = dim
         if inner and not facts.element[number]:
             along = None
@@ -227,28 +235,29 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
                         count /= min(nest.dims[still], STILL_CHUNK)
             total += count
         else:
-            total += count * cost_of(nest, number)
+            total += count * work.costs[number]
     return total
 
 
-def _rows_at_once(nest: Nest, facts: Facts, lanes: int) -> int:
+def _rows_at_once(nest: Nest, facts: Facts, work: _Work, lanes: int) -> int:
     """The number of rows that are run together where the lanes are elements: more than one for short bodies, whose
     reductions take as long as their elements."""
     if not nest.outer or lanes < GROUPED_ROWS or math.prod(nest.inner) // lanes > GROUPED_VECTORS:
         return 1
     elements = [number for number in facts.needed if facts.element[number]]
-    return GROUPED_ROWS if sum(cost_of(nest, number) for number in elements) <= GROUPED_COST else 1
+    return GROUPED_ROWS if sum(work.costs[number] for number in elements) <= GROUPED_COST else 1
 
 
 def choose_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
     """The vector axis and its lanes; (None, 1) where only scalar code is right or worth it."""
     full = vector_lanes(nest, target)
     best: tuple[int | None, int] = (None, 1)
-    least = _run_cost(nest, facts, target, None, 1)
+    work = _work(nest, facts)
+    least = _run_cost(nest, facts, work, target, None, 1)
     for dim, size in enumerate(nest.dims):
         lanes = _lanes_along(size, full, target)
         if lanes > 1 and not _collides(nest, facts, dim):
-            cost = _run_cost(nest, facts, target, dim, lanes)
+            cost = _run_cost(nest, facts, work, target, dim, lanes)
             if cost <= least:
                 best, least = (dim, lanes), cost
     return best
@@ -637,6 +646,7 @@ class _Planner:
         self.target = target
         self.vector = vector
         self.lanes = lanes
+        self.work = _work(nest, facts)
         self.order = _loop_order(nest, facts, vector, lanes)
         self.inner_vector = vector is not None and vector >= len(nest.outer)
         self.kept: dict[int, Access] = {}
@@ -718,7 +728,7 @@ class _Planner:
         tails = any(span.lanes < self.lanes for sweep in sweeps for span in sweep.spans)
         if tails or self._rows_meet() or rows < GROUPED_ROWS:
             return 1
-        return _rows_at_once(self.nest, self.facts, self.lanes)
+        return _rows_at_once(self.nest, self.facts, self.work, self.lanes)
 
     def _rows_meet(self) -> bool:
         """True if a row may touch what another writes: additions, and memory that is reached in several ways."""
@@ -756,7 +766,7 @@ class _Planner:
 
     def seconds(self) -> float:
         """The estimated seconds of the nest on one core, by its instructions or by the memory that it moves."""
-        instructions = _run_cost(self.nest, self.facts, self.target, self.vector, self.lanes)
+        instructions = _run_cost(self.nest, self.facts, self.work, self.target, self.vector, self.lanes)
         machine = self.target.machine
         return max(instructions * machine.instruction_seconds, self._moved() / machine.bytes_moved)
 
@@ -776,8 +786,7 @@ class _Planner:
         return self.vector
 
     def _cost(self, numbers: Iterable[int]) -> int:
-        needed = [number for number in numbers if number in self.facts.needed]
-        return sum(cost_of(self.nest, number) for number in needed)
+        return sum(self.work.costs[number] for number in numbers if number in self.facts.needed)
 
     def _copies(self, numbers: Iterable[int], reduces: bool) -> int:
         """Independent vectors side by side hide the latency of accumulating; heavy bodies hide it themselves."""
@@ -867,7 +876,7 @@ class _Planner:
                 continue
             if isinstance(self.nest.body[number], Reduce) and number not in roots:
                 continue
-            if cost_of(self.nest, number) >= KEEP_COST and first.setdefault(number, s) < s:
+            if self.work.costs[number] >= KEEP_COST and first.setdefault(number, s) < s:
                 reloads.add(number)
                 continue
             members.add(number)
