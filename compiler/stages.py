@@ -15,7 +15,6 @@ from collections.abc import Callable
 from staticgrad import config
 from staticgrad.compiler.program import Program
 from staticgrad.compiler.regions.region import Region
-from staticgrad.compiler.regions.verify import verify
 from staticgrad.text import print_nodes
 
 _programs = itertools.count()
@@ -38,6 +37,8 @@ class Stages:
         """A stage made this region; it is verified and shown where that is asked for, and handed back."""
         self._tell(name, f"{len(region.graph.nodes)} ops")
         if self._verify:
+            from staticgrad.compiler.regions.verify import verify
+
             verify(region, name)
         self.text(name, lambda: print_nodes(region.graph.nodes))
         return region

@@ -10,7 +10,6 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 
 from __future__ import annotations
 
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 Hook = Callable[["Tensor"], "Tensor | None"]
 HOOKED, FROZEN = "a hook was registered", "it was frozen"  # what of a tensor changed
 COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
-_NUMBERED = re.compile(r"_\d+$")
 
 
 class Node(metaclass=hints.Answering):
@@ -130,6 +128,12 @@ class Node(metaclass=hints.Answering):
 def needed_nodes(fetches: Iterable[Tensor], effects: Iterable[Node]) -> set[Node]:
     """Every node that the fetches and effects depend on, through operands and control edges, and their own."""
     return reach([*(x.op for x in fetches), *effects], lambda node: node.before)
+
+
+def _unnumbered(name: str) -> str:
+    """The name without the number that made it unique."""
+    stem, mark, number = name.rpartition("_")
+    return stem if mark and number.isdecimal() else name
 
 
 class GradFn:
@@ -1132,8 +1136,7 @@ class Graph(metaclass=hints.Answering):
             if x.type is not y.type and x.type != y.type:
                 types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
                 break
-        name = node.name
-        name = self.unique_name(name if name not in self._names else _NUMBERED.sub("", name))
+        name = self.unique_name(node.name if node.name not in self._names else _unnumbered(node.name))
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         new.epoch = node.epoch
         self.nodes.append(new)

@@ -363,19 +363,19 @@ def answer(cls: Answering, internal: Iterable[str] = ()) -> None:
     cls.__dir__ = __dir__  # type: ignore[assignment]
 
 
-_UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")
-_TOO_MANY = re.compile(r"takes .*positional arguments? but \d+ (was|were) given$")
-_DOUBLED = re.compile(r"got multiple values for argument '(\w+)'")
+_UNEXPECTED = r"got an unexpected keyword argument '(\w+)'"
+_TOO_MANY = r"takes .*positional arguments? but \d+ (was|were) given$"
+_DOUBLED = r"got multiple values for argument '(\w+)'"
 
 
 def of_call(function: Callable[..., object], message: str) -> str:
     """The message of a TypeError with which a call of ``function`` failed, with a sentence about what was given where
     there is one."""
-    if doubled := _DOUBLED.search(message):
+    if doubled := re.search(_DOUBLED, message):
         return _with(message, TWICE.get(doubled[1]))
-    if _TOO_MANY.search(message):
+    if re.search(_TOO_MANY, message):
         return _with(message, _call_of(function))
-    if unexpected := _UNEXPECTED.search(message):
+    if unexpected := re.search(_UNEXPECTED, message):
         import inspect
 
         name, has = unexpected[1], inspect.signature(function).parameters

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from staticgrad import reruns
 from staticgrad.errors import FormatError, GraphError, SourceLine, user_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor
 
 WITH_KEYS = frozenset({"variable", "assign", "latest_value"})  # ops whose attributes hold a variable's name
@@ -110,7 +111,7 @@ class Holder:
     def _release(self, value: object, name: str) -> None:
         homes = _homes_of(value)
         if homes:
-            homes[:] = [home for home in homes if home != (self._holder_place, name)]
+            homes[:] = [home for home in homes if home != Home(self._holder_place, name)]
             note_change()
 
 
@@ -174,7 +175,8 @@ class Place:
         return self.homes if self.holder() is None else _lasting(self.homes)
 
 
-class Home(NamedTuple):
+@frozen
+class Home:
     """The attribute by which a holder holds something, or held it when it was dropped."""
 
     place: Place

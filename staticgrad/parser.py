@@ -16,8 +16,8 @@ import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import FormatError
-from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.frozen import record
+from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes

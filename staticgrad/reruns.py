@@ -12,9 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from staticgrad.errors import BEGIN_ANEW, DuplicateLayerWarning, SourceLine, is_inside, ran_before, warn
+from staticgrad.frozen import frozen
 
 if TYPE_CHECKING:
     from staticgrad.graph import Graph
@@ -23,7 +24,8 @@ _WITHOUT_LINES = frozenset({"<stdin>", "<string>"})  # whose statements are all 
 _SHOWN = 2  # names in a message
 
 
-class Statement(NamedTuple):
+@frozen
+class Statement:
     """The lines that run when something is declared, from the innermost to that of the module or cell, and the code of
     that; None where no module is running."""
 
@@ -45,7 +47,8 @@ def running() -> Statement:
     return Statement(tuple(lines), None)
 
 
-class Root(NamedTuple):
+@frozen
+class Root:
     """A module that no other holds, or a variable that no module holds, when its names are settled."""
 
     kind: str
@@ -57,7 +60,8 @@ class Root(NamedTuple):
 
     def replaces(self, before: Root, ran_between: bool) -> bool:
         """True if ``before`` is what the same lines declared when they ran before, or an earlier form of the cell."""
-        (lines, code), (earlier, first) = self.statement, before.statement
+        lines, code = self.statement.lines, self.statement.code
+        earlier, first = before.statement.lines, before.statement.code
         if lines == earlier and lines:
             ran_anew = code is not first and lines[-1][0] not in _WITHOUT_LINES
             return ran_anew or (ran_between and before.is_gone())
@@ -65,7 +69,8 @@ class Root(NamedTuple):
         return at_cell and code is not first and bool(ran_before(before.source, self.source)) and before.is_gone()
 
 
-class Pair(NamedTuple):
+@frozen
+class Pair:
     """Two roots of one kind and with members alike, the one settled after the other."""
 
     before: Root

@@ -741,6 +741,30 @@ def test_a_fresh_process_compiles_nothing_again_and_imports_no_compiler() -> Non
     assert not {*COMPILING, *UNUSED} & set(imported)
 
 
+SMALLEST = """
+import sys
+import numpy as np, staticgrad as sg
+x = sg.placeholder((4,))
+y = sg.mean(4 * (x * x))
+exe = sg.Session().compile([y, *sg.gradients(y, [x])], [x])
+print(exe(np.arange(4, dtype=np.float32))[0], *sys.modules)
+"""
+
+
+def test_the_smallest_program_imports_the_compiler_of_nests_alone(tmp_path: Path) -> None:
+    """Importing modules is half of what its first call takes."""
+    environment = {**os.environ, "STATICGRAD_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", SMALLEST]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    value, *imported = done.stdout.split()
+    assert value == "14.0"
+    compiling = ("emit.microkernel", "emit.contraction", "residuals", "regions.verify", "tapes", "pipeline")
+    found = {f"staticgrad.compiler.{name}" for name in compiling} & set(imported)
+    assert found == {"staticgrad.compiler.pipeline"}
+    assert not {"llvmlite.binding", "staticgrad.interpreter", "staticgrad.ops.control.branches"} & set(imported)
+    assert sum(name.startswith("staticgrad") for name in imported) < 165
+
+
 IMPORTING = """
 import gc, sys
 searches = []

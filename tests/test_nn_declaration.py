@@ -530,6 +530,18 @@ def test_names_of_parameters_and_variables(graph: Graph) -> None:
     assert "(0): Linear(3, 4, bias=True)" in repr(net)
 
 
+def test_a_variable_is_named_by_the_attribute_that_holds_it_now(graph: Graph) -> None:
+    class Moved(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = sg.Variable(np.zeros(2, np.float32))
+            variable = self.first
+            del self.first
+            self.second = variable
+
+    assert Moved().second.name == "second"
+
+
 def test_state_goes_from_session_to_session(graph: Graph) -> None:
     net = Net()
     y = net(sg.constant(np.ones((2, 3), np.float32)))

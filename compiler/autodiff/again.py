@@ -19,7 +19,6 @@ import itertools
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.cut import written_before
-from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS
@@ -87,4 +86,6 @@ class Recomputer:
 
 
 def _is_repeatable(node: Node) -> bool:
+    from staticgrad.compiler.residuals import Remat, remat
+
     return Remat.FREE < remat(node) < Remat.NEVER

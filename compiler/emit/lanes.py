@@ -234,3 +234,9 @@ def _interleaved(f: Function, rows: list[Value]) -> list[Value]:
     low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
     high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
     return [pick(a, b, places) for a, b in (low, high) for places in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
+    """Prefetch the cache line at an address, which need not be valid, for reading: into the first cache, or the second
+    where it is not needed ``near`` at hand."""
+    f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(2 + near, "i32"), integer(1, "i32"))

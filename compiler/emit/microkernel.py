@@ -38,7 +38,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, transposed, vector_parts
+from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, prefetch, transposed, vector_parts
 from staticgrad.compiler.emit.llvm import (
     CountedLoop,
     Function,
@@ -163,12 +163,6 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
     if dtype.kind == "b":
         return f.binary("or", f.binary("and", a, b), c)
     return f.binary("add", f.binary("mul", a, b), c)
-
-
-def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
-    """Prefetch the cache line at an address, which need not be valid, for reading: into the first cache, or the second
-    where it is not needed ``near`` at hand."""
-    f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(2 + near, "i32"), integer(1, "i32"))
 
 
 _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")

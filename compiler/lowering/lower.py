@@ -31,7 +31,6 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordere
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
-from staticgrad.interpreter import print_value
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
@@ -292,6 +291,8 @@ class Lowering:
         outputs: list[Memory] = []
         check: Check | None = None
         if node.op is PRINT:
+            from staticgrad.interpreter import print_value
+
             text = node.attrs.text
             slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source, late=True)
         else:

@@ -22,9 +22,9 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import first_lanes, powers_of_two
+from staticgrad.compiler.emit.lanes import first_lanes, powers_of_two, prefetch
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, element_of, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 

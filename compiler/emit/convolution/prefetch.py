@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import prefetch, span
+from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.parallel import divide
 from staticgrad.frozen import frozen
 

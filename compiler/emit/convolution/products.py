@@ -27,6 +27,7 @@ from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
+from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
@@ -37,7 +38,6 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_below,
     choose_tiling,
-    prefetch,
     round_up,
     span,
     tile_lanes,

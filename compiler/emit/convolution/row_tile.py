@@ -22,9 +22,9 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import Lanes, vector_parts
+from staticgrad.compiler.emit.lanes import Lanes, prefetch, vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
-from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 

@@ -12,9 +12,9 @@ from dataclasses import field, replace
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import prefetch
 from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
