@@ -197,15 +197,15 @@ class _Printer:
         return self.value(getattr(initial, "initializer", initial))
 
     def _array(self, array: Array) -> str:
-        one = array.size > LISTED and _is_uniform(array)
+        one = array.size > LISTED and is_uniform(array)
         if one or array.size <= LISTED:
             shown = array.ravel()[:1] if one else array.ravel()
             texts = list(map(str, shown))  # the shortest digits that tell neighbours apart
             if _survives(texts, shown):
                 return f"full({texts[0]})" if one else f"[{', '.join(texts)}]"
-        data = np.ascontiguousarray(array).tobytes()
         if not self.whole:
-            return f"<{len(data)} bytes>"
+            return f"<{array.nbytes} bytes>"
+        data = np.ascontiguousarray(array).tobytes()
         if array.size > LARGEST and not self.full:
             type_ = self.type(TensorType(array.shape, array.dtype))
             return f"<{ELIDED} {type_} sha256 {hashlib.sha256(data).hexdigest()[:12]}>"
@@ -287,7 +287,7 @@ def _survives(texts: list[str], array: Array) -> bool:
     return array_of(values, array.dtype, array.shape).tobytes() == array.tobytes()
 
 
-def _is_uniform(array: Array) -> bool:
-    """True if all elements have the same bits."""
-    elements = np.ascontiguousarray(array).view(np.uint8).reshape(-1, array.dtype.itemsize)
-    return bool((elements == elements[0]).all())
+def is_uniform(array: Array) -> bool:
+    """True if there are elements and all have the same bits. Most others are told by the first few of them."""
+    elements = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
+    return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], elements))

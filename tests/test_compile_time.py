@@ -9,6 +9,7 @@ import gc
 import inspect
 import re
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +20,10 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit import codegen, entry
+from staticgrad.compiler.emit import codegen, entry, microkernel
 from staticgrad.compiler.emit.nest import plan as nest_plan
 from staticgrad.compiler.emit.nest.facts import analyse
-from staticgrad.compiler.emit.target import AVX2, current_target
+from staticgrad.compiler.emit.target import AVX2, AVX512, current_target
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
@@ -39,6 +40,7 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies, schedule
 from staticgrad.compiler.steps.step import Step, Temp
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.phases import phase, watched
+from staticgrad.text import print_nodes
 
 orders_of = placement._orders
 Declared: TypeAlias = tuple[list[Any], list[sg.Tensor]]  # fetches and feeds
@@ -406,6 +408,36 @@ def test_passes_with_nothing_to_do_copy_nothing() -> None:
         region = cut(graph, [y], {x: x.type})
     idle = {step.name for step in PASSES if step.run(region) is region}
     assert idle == {"bodies", "trim", "hoist", "sums", "keepdims", "rows", "dce", "pads"}
+
+
+def test_the_text_of_a_large_value_copies_nothing_of_it() -> None:
+    """Each program has the text of its graph, in which large values are but a number of bytes."""
+    with sg.Graph() as graph:
+        sg.Variable(np.arange(1 << 20, dtype=np.float32))
+        sg.constant(np.arange(1 << 20, dtype=np.float32))
+    tracemalloc.start()
+    try:
+        text = print_nodes(graph.nodes)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert text.count("<4194304 bytes>") == 2
+    assert peak < 1 << 18
+
+
+def test_a_tiling_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of fewer rows may give the same panels, and a mask on the last vector none."""
+    made: list[microkernel.Tiling] = []
+    honest = microkernel.tiling_cost
+
+    def tiling_cost(tiling: microkernel.Tiling, depth: int) -> float:
+        made.append(tiling)
+        return honest(tiling, depth)
+
+    monkeypatch.setattr(microkernel, "tiling_cost", tiling_cost)
+    for m, n in ((10, 64), (128, 512), (7, 48), (100, 1000)):
+        microkernel.tilings(AVX512, np.dtype(np.float32), m, n, 64)
+    assert len(made) == len(set(made))
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])

@@ -431,12 +431,12 @@ def make_tiling(
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
     """The estimated cycles of a product of one point from the first cache, a little more for many functions."""
-    costs, (inner, last) = tiling.costs, tiling.column_kinds()
+    costs, chains, (inner, last) = tiling.costs, tiling.chains, tiling.column_kinds()
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(costs, height, inner[0], depth, tiling.chains)
-            cycles += panels * (a_row + _tile_cycles(costs, height, last[0], depth, tiling.chains))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(costs, height, inner[0], depth, chains)
+            cycles += panels * (a_row + _tile_cycles(costs, height, last[0], depth, chains))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
     unusual = any(height != costs.usual_rows for height in tiling.heights())
     return cycles * (1 + 0.02 * (tiling.variants() - 1) + 0.02 * unusual)
@@ -458,9 +458,15 @@ def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tupl
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
+        panels = 0
         for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
+            if -(-m // rows) == panels:
+                continue  # balanced, these are the panels of fewer rows
+            panels = -(-m // rows)
             for fold in (False, True) if target.isa.predicated else (False,):
                 tiling = make_tiling(target, dtype, m, n, rows, vectors, fold)
+                if fold and not tiling.folded:
+                    continue
                 candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
         found.append(min(candidates, key=lambda entry: entry[:5]))
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:5]))

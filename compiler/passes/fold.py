@@ -16,6 +16,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.sources import CONSTANT, FULL
 from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.text import is_uniform
 from staticgrad.types import sizes
 
 LIMIT = 1 << 12  # elements
@@ -33,8 +34,7 @@ def constant_value(x: Tensor) -> Array | None:
 
 def as_tensor(array: Array) -> Tensor:
     """A constant, or ``full`` where all elements have the same bits."""
-    first = array.ravel()[:1].tobytes()
-    if array.size and array.tobytes() == first * array.size:
+    if is_uniform(array):
         return FUNCTIONS.full(array.shape, array.ravel()[0].item(), dtype=array.dtype)
     return FUNCTIONS.constant(array)
 
@@ -42,8 +42,7 @@ def as_tensor(array: Array) -> Tensor:
 def fold(region: Region) -> Region:
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if node.op is CONSTANT and node.outputs[0].size != 0:
-            value = node.attrs.value
-            return (as_tensor(value),) if value.tobytes() == value.ravel()[:1].tobytes() * value.size else None
+            return (as_tensor(node.attrs.value),) if is_uniform(node.attrs.value) else None
         if node.op.effect or node.op.draws or node.control or not inputs or bodies_of(node):
             return None
         if node.op.name == "broadcast_to":  # a constant of one element serves its readers as well
