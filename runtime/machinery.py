@@ -2,7 +2,8 @@
 
 The text of ``locks.py`` lies beside it in ``locks.ll``, and so on. In it ``$NAME`` stands for a constant of the Python
 module, ``$Record.NAME`` for a word of a structure that both know, and other names for text that depends on the system.
-It is compiled when the part is first needed, where its machine code was not kept.
+It is compiled when the part is first needed, where its machine code was not kept. Most parts are short ways to
+functions of the system, for which optimizing would take longer than the code generator does for a small program.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from staticgrad.forks import reentrant_lock
 T = TypeVar("T")
 
 
-def native_part(name: str, constants: Mapping[str, Any], **values: object) -> NativeModule:
+def native_part(name: str, constants: Mapping[str, Any], *, quick: bool = True, **values: object) -> NativeModule:
     """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what is filled in
-    beside them."""
-    return NativeModule(_filled(name, {**constants, **values}), GENERIC)
+    beside them. ``quick``: it is not optimized."""
+    return NativeModule(_filled(name, {**constants, **values}), GENERIC, quick=quick)
 
 
 def _filled(name: str, known: Mapping[str, Any]) -> str:

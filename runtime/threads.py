@@ -194,6 +194,7 @@ def _module() -> NativeModule:
     module = native_part(
         "threads",
         globals(),
+        quick=False,  # the workers' loops are on the way of every shared kernel
         declarations=f"{machine.declarations}\n{system.declarations}",
         processor=system.processor,
         move=system.move,

@@ -186,6 +186,15 @@ def test_an_image_does_what_llvm_s_loader_makes_of_the_object() -> None:
 
 
 @needs_images
+def test_code_that_is_made_quickly_does_the_same() -> None:
+    usual, quick = (machine_code(TEXT, GENERIC, quick=quick) for quick in (False, True))
+    assert isinstance(usual, CodeImage)
+    assert isinstance(quick, CodeImage)
+    assert usual != quick
+    assert behaviour(LoadedImage(usual)) == behaviour(LoadedImage(quick))
+
+
+@needs_images
 @pytest.mark.parametrize("length", [100, 300, 500])
 def test_a_module_as_several_does_what_it_does_as_one(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,), texts = several_texts(10**6), several_texts(length)

@@ -22,7 +22,7 @@ from staticgrad import config
 from staticgrad.compiler.emit.target import Target
 from staticgrad.phases import goes_on, phase
 
-CODEGEN_LEVEL = 2
+LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
 ASSEMBLY, OBJECT = range(2)  # what a target machine emits
 
 _message = POINTER(c_char_p)
@@ -91,7 +91,7 @@ def _llvm() -> _Library:
 class TargetMachine:
     """The code generator for a target on this machine's triple, with position independent code."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, quick: bool = False) -> None:
         self._llvm = llvm = _llvm()
         with llvm.message() as triple, llvm.message() as message:
             llvm.GetProcessTriple(triple)
@@ -100,7 +100,8 @@ class TargetMachine:
                 raise RuntimeError(_text(message))
             self.triple = triple.value or b""
         names = (self.triple, target.isa.cpu.encode(), target.isa.features.encode())
-        self.address = llvm.CreateTargetMachine(found, *names, CODEGEN_LEVEL, b"pic", b"small", 0, 0, b"")
+        level = QUICK_LEVEL if quick else LEVEL
+        self.address = llvm.CreateTargetMachine(found, *names, level, b"pic", b"small", 0, 0, b"")
         if not self.address:
             raise RuntimeError(f"LLVM has no code generator for {target.name}")
 
@@ -110,24 +111,24 @@ class TargetMachine:
 
 
 @functools.cache
-def _kept_machine(target: Target) -> TargetMachine:
-    return TargetMachine(target)
+def _kept_machine(target: Target, quick: bool = False) -> TargetMachine:
+    return TargetMachine(target, quick)
 
 
 def _text(message: c_char_p) -> str:
     return (message.value or b"").decode(errors="replace")
 
 
-def objects(texts: Sequence[str], target: Target) -> tuple[bytes, ...]:
+def objects(texts: Sequence[str], target: Target, *, quick: bool = False) -> tuple[bytes, ...]:
     """Relocatable objects of modules. Several modules are compiled side by side by as many threads as this process has
-    cores.
+    cores. ``quick`` compiles one without optimization.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
     with lock:
         if len(texts) == 1:
-            return (_compiled(texts[0], _kept_machine(target), OBJECT),)
+            return (_compiled(texts[0], _kept_machine(target, quick), OBJECT),)
         return _side_by_side(texts, target)
 
 
