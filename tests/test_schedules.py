@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
 from dataclasses import replace
@@ -11,12 +12,14 @@ import pytest
 from support.targets import HERE
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.kernel import plan_convolution
+from staticgrad.compiler.emit.convolution.kernel import PLANS, plan_convolution
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
+from staticgrad.compiler.emit.convolution.taps import within
 from staticgrad.compiler.emit.convolution.weights_store import Strides, store_sums
 from staticgrad.compiler.emit.llvm import Function, IRModule, integer
+from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.kernels.matrix import Convolution, Direction
 
@@ -81,6 +84,74 @@ def test_all_parts_of_a_run_are_all_of_its_lines() -> None:
         asked = [distance(name) for name in re.findall(r"prefetch.p0\(ptr (%\S+),", text)]
         assert {*asked} >= {*range(0, nbytes, 64)}
         assert len(asked) == parts * -(-nbytes // (64 * parts))
+
+
+def test_what_lies_inside_is_a_range() -> None:
+    f = IRModule(TARGETS["generic"]).function("f", ())
+    for origin, step, size, count in itertools.product((-9, -3, 0, 2, 7), (1, 2, 3), (1, 5), (1, 4, 9)):
+        low, high = within(f, origin, step, size, count)
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        assert [*range(low, high)] == [t for t in range(count) if 0 <= origin + t * step < size]
+
+
+ARRAYS = (  # the order of axes in the copy, that in the source, and the axes that the source has backwards
+    ((0, 1, 2), (0, 1, 2), ()), ((0, 1, 2), (2, 0, 1), ()), ((2, 1, 0), (0, 1, 2), (1,)),
+    ((0, 1, 2), (2, 0, 1), (0, 1)), ((1, 0, 2), (0, 2, 1), (0, 1, 2)), ((0, 1), (1, 0), ()), ((0,), (0,), (0,)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize(("to", "source", "backwards"), ARRAYS)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_arrays_are_rearranged(
+    name: str, to: tuple[int, ...], source: tuple[int, ...], backwards: tuple[int, ...], is_known: bool
+) -> None:
+    """In any order of axes, forwards and backwards, with a first size that is known or not."""
+    sizes = (5, 3, 18)[: len(to)]
+    before = np.arange(np.prod(sizes), dtype=np.float32).reshape([sizes[axis] for axis in source])
+    after = np.zeros([sizes[axis] for axis in to], np.float32)
+    x, y = (array.transpose(np.argsort(order)) for array, order in ((before, source), (after, to)))
+    for axis in backwards:
+        x = np.flip(x, axis)
+    module = IRModule(TARGETS[name])
+    f = module.function("f", ["ptr"] * 4 + ["i64"], internal=False)
+    writer = ConvolutionWriter(f, layer("forward", 3, 14, 16, 3), None, f.params[:4])
+    counts = [sizes[0] if is_known else f.params[4], *sizes[1:]]
+    strides = [[s // 4 for s in array.strides] for array in (y, x)]
+    writer.rearrange(f.params[0], f.params[1], *zip(counts, *strides, strict=True))
+    f.finish()
+    native = NativeModule(module.text(), module.target)
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(native.address("f"))
+    run(after.ctypes.data, x.__array_interface__["data"][0], None, None, sizes[0])
+    np.testing.assert_array_equal(y, x)
+
+
+def test_axes_that_are_one_run_on_both_sides_are_one() -> None:
+    f = IRModule(TARGETS["avx512"]).function("f", ["ptr"] * 4)
+    writer = ConvolutionWriter(f, layer("forward", 3, 14, 16, 3), None, f.params)
+    writer.rearrange(f.params[0], f.params[1], (5, 60, 60), (3, 20, 20), (20, 1, 1))
+    f.finish()
+    assert f.module.text().count("call void @copy_rows") == 1
+    assert ", i64 1, i64 300)" in f.module.text()
+
+
+def test_each_plan_is_that_of_some_kernel() -> None:
+    """The first of the list that suits a kernel is taken: none stands behind one that suits as much."""
+    last = (16, 1, 56 * 16, 16)
+    layers = [
+        layer(direction, channels, size, filters, taps, groups)
+        for direction in ("forward", "input_grad", "weight_grad")
+        for channels, size, filters, taps, groups in (
+            (3, 56, 64, 3, 1), (64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (32, 28, 32, 3, 32), (4, 56, 4, 3, 1)
+        )
+    ]  # fmt: skip
+    kernels = [*layers, *(replace(kernel, x_strides=last, y_strides=last) for kernel in layers)]
+    suited = {
+        next(number for number, (suits, _) in enumerate(PLANS) if suits(kernel, TARGETS["avx512"]))
+        for kernel in kernels
+    }
+    assert suited == {*range(len(PLANS))}
 
 
 @pytest.mark.parametrize(("weights", "loops"), [((36, 9, 3, 1), 0), ((1, 32, 384, 128), 1)], ids=["OIHW", "HWIO"])

@@ -87,14 +87,19 @@ def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index
     return low, f.min(f.add(low, size), units)
 
 
+def quotient(f: Function, number: Index, by: int) -> Index:
+    """``number // by`` of a number that is not negative."""
+    if by == 1 or isinstance(number, int):
+        return number // by if isinstance(number, int) else number
+    return f.binary("udiv", number, integer(by))
+
+
 def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
     """Quotient and remainder."""
-    if by == 1:
-        return number, 0
-    if isinstance(number, int):
-        return divmod(number, by)
-    divisor = integer(by)
-    return f.binary("udiv", number, divisor), f.binary("urem", number, divisor)
+    whole = quotient(f, number, by)
+    if by == 1 or isinstance(number, int):
+        return whole, number % by if isinstance(number, int) else 0
+    return whole, f.binary("urem", number, integer(by))
 
 
 def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:

@@ -26,7 +26,6 @@ IMPOSSIBLE = {
     "NestPlan.stored: empty": "what stores nothing is no nest",
     "NestChunks.chunks: one": "one chunk is not shared",
     "Sweep.members: empty": "a sweep computes something",
-    "_Plain.together: one": "planes that are written down are small, and several fit",
 }
 RAREST = 4  # of so many a summary says the count
 FEW = 10  # so many that were never taken are always named

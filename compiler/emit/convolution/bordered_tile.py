@@ -16,67 +16,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
-from staticgrad.compiler.emit.microkernel import MicroTile, TileWriter, Tiling, choose_tile, multiply_add
-from staticgrad.frozen import frozen
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.microkernel import (
+    MicroTile,
+    TileOperands,
+    TileWriter,
+    Tiling,
+    choose_below,
+    choose_tile,
+    multiply_add,
+)
 
 _PARAMS = ("ptr", "i64", "i64", "i64", "ptr", "i64", "ptr", *["i64"] * 8)
 
 
-@frozen
-class BorderedOperands:
-    """The addresses and strides of the operands of one tile, in elements, and the taps that are left out."""
-
-    a: Value
-    a_row: Index
-    a_tap: Index
-    a_block: Index
-    b: Value
-    b_stride: Index
-    c: Value
-    c_stride: Index
-    depth: Index
-    taps: Index
-    left: Index
-    right: Index
-    blocks: Index
-    accumulate: Index
-
-
 def call_bordered_tile(
-    f: Function, tiling: Tiling, row_panel: Index, column_panel: Index, at: BorderedOperands
-) -> None:
-    """Call the function for one tile of a tiling: only its first row panel leaves out taps on the left, only its last
-    one on the right."""
-    end = tiling.row_panels - 1
-    left, right = _only(f, row_panel, 0, at.left), _only(f, row_panel, end, at.right)
+    f: Function, tiling: Tiling, row_panel: Index, column_panel: Index, at: TileOperands, tap: int, taps: int,
+    beside: tuple[int, int],
+) -> None:  # fmt: skip
+    """Call the function for one tile of a tiling. The depth of ``at`` is that of one of ``taps`` taps, ``tap`` elements
+    apart; only the first row panel leaves out taps on the left, only the last one on the right: as many as ``beside``
+    says."""
+    left, right, none = *map(integer, beside), integer(0)
+    left = choose_below(f, row_panel, 1, left, none)
+    right = choose_below(f, row_panel, tiling.row_panels - 1, none, right)
     function, valid = choose_tile(f, tiling, _bordered_tile, "rows", row_panel, column_panel)
-    integers = (at.depth, at.taps, left, right, at.blocks, at.accumulate, valid)
-    before = ", ".join(str(f.index(i)) for i in (at.a_row, at.a_tap, at.a_block))
-    after = ", ".join(str(f.index(i)) for i in integers)
-    f.line(
-        f"call void {function.text}({at.a}, {before}, {at.b}, {f.index(at.b_stride)}, {at.c}, {f.index(at.c_stride)},"
-        f" {after})"
-    )
-
-
-def _only(f: Function, number: Index, where: int, value: Index) -> Index:
-    """``value`` if ``number`` is ``where``, else 0."""
-    if value == 0:
-        return 0
-    if isinstance(number, int):
-        return value if number == where else 0
-    return f.select(f.compare("icmp eq", number, f.index(where)), f.index(value), f.index(0))
+    f.call(function, "void", at.a, at.a_row, tap, at.a_block, at.b, at.b_stride, at.c, at.c_stride, at.depth, taps,
+           left, right, at.blocks, at.accumulate, valid)  # fmt: skip
 
 
 def _bordered_tile(module: IRModule, tile: MicroTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("bordered tile", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
     stem = f"bordered_tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}{'.edge' if tile.edge else ''}"
-    f = module.function(module.unique(stem), _PARAMS)
+    return module.leaf(stem, _PARAMS, _write_bordered_tile, tile)
+
+
+def _write_bordered_tile(f: Function, tile: MicroTile) -> None:
     a, a_row, a_tap, a_block, b, b_stride, c, c_stride, count, taps, left, right, blocks, accumulate, last = f.params
     writer = TileWriter(f, tile, last)
     c_rows = [f.offset(c, f.mul(i, c_stride), writer.element) for i in range(tile.rows)]
@@ -107,4 +82,3 @@ def _bordered_tile(module: IRModule, tile: MicroTile) -> str:
             state = add(some, number, state)
         block.next(f.offset(block.carried[0], a_block, writer.element), *state[1:])
     writer.store(c_rows, accumulate, block.results[2:])
-    return module.share(key, f.finish())

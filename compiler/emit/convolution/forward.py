@@ -22,31 +22,37 @@ many.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.bordered_tile import BorderedOperands, call_bordered_tile
+from staticgrad.compiler.emit.convolution.bordered_tile import call_bordered_tile
 from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
 from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
-from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
-from staticgrad.compiler.emit.convolution.strips import Strip, all_inside, reached
-from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
-from staticgrad.compiler.emit.convolution.unstage import ResultRows
+from staticgrad.compiler.emit.convolution.strips import Strip
+from staticgrad.compiler.emit.convolution.taps import (
+    Taps,
+    all_inside,
+    beside,
+    forward_geometry,
+    phase_rows,
+    phase_weights,
+    reached,
+)
+from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     TileOperands,
     Tiling,
-    aligned_bytes,
     call_tile,
     choose_tiling,
     round_up,
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -62,17 +68,27 @@ ROW_BLOCKS = 16  # of all images at least, where the work is shared
 class ForwardPlan(ByUnits):
     """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
 
-    image: Image
     strip: Strip
     packing: WeightPacking
     units: Units  # blocks of rows, a multiple of the phases' spacing
-    outputs: int  # channels of the result, of one group
     flat: bool  # rows are one run of pixels: a single row to the tiles
-    result: ResultRows
-    packed_bytes: int
-    weight_bytes: int  # of packed weights, with the buffer through which they are packed
-    packs: bool  # whether the kernel itself packs its weights
-    scratch: Scratch
+    result: UnitResult
+    packed: Scratch  # packed weights, with the buffer through which they are packed
+    scratch: Scratch  # that of ``packed`` only where the kernel itself packs its weights
+
+    @property
+    def image(self) -> Image:
+        return self.strip.image
+
+    @property
+    def packs(self) -> bool:
+        """The kernel itself packs its weights."""
+        return self.scratch.shared != ()
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of memory in which weights are packed beforehand."""
+        return self.packed.shared_bytes
 
     @property
     def way(self) -> str:
@@ -84,20 +100,14 @@ class ForwardPlan(ByUnits):
         ahead = ", the next prefetched" * (reads_ahead and self.units.count > 1)
         return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
 
-    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """The strides of the scratch block in which the epilogue finds the result."""
-        return self.result.raw_strides
-
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
         """Write the packing of weights, into memory of ``weight_bytes``."""
         pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
-        self.packing.pack_all(
-            ConvolutionWriter(f, kernel, None, pointers), packed, f.offset(packed, self.packed_bytes, "i8")
-        )
+        self.packing.pack_all(ConvolutionWriter(f, kernel, None, pointers, self.packed))
 
     def prepare(self, writer: ConvolutionWriter) -> None:
         if self.packs:
-            self.packing.pack_all(writer, writer.area("weights"), writer.area("buffer"))
+            self.packing.pack_all(writer)
 
     def prepare_shared(self, chunks: Chunks) -> None:
         if self.packs and self.packing.worth_sharing(chunks.kernel, chunks.f.target):
@@ -106,20 +116,21 @@ class ForwardPlan(ByUnits):
             self.prepare(chunks.own)
 
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
-        f = writer.f
-        strip, tile = writer.area("strip"), writer.area("tile")
+        f, outputs = writer.f, self.result.outputs
+        strip = writer.area("strip")
         self.strip.clear(writer, strip)
         with self.units.numbers(f, chunk) as unit:
             number, rows = self.units.at(f, unit)
             pixels = self.strip.fill(writer, number, rows, strip)
             lines, before = self._next_lines(writer, f.add(unit, 1)), 0
+            to = self.result.place(writer, number, 0, rows[0])
             with span(f, 0, self.image.groups) as group:
                 for phase in self.packing.phases:
                     first = f.add(f.mul(group, self._tiles), before)
                     ahead = Ahead(lines, first, self.image.groups * self._tiles)
-                    self._rows(writer, phase, pixels, tile, number, group, rows, ahead)
+                    self._rows(writer, phase, pixels, to, group, rows, ahead)
                     before += math.prod(self._counts(phase))
-            self.result.finish(writer, tile, number, rows)
+            self.result.finish(writer, number, (0, outputs), rows)
 
     def _next_lines(self, writer: ConvolutionWriter, unit: Index) -> list[PrefetchLines]:
         """The memory that the next unit reads and writes."""
@@ -145,22 +156,21 @@ class ForwardPlan(ByUnits):
         return sum(math.prod(self._counts(phase)) for phase in self.packing.phases)
 
     def _rows(
-        self, writer: ConvolutionWriter, phase: Phase, pixels: Value, tile: Value, number: Index, group: Index,
-        block: Range, ahead: Ahead,
+        self, writer: ConvolutionWriter, phase: Phase, pixels: Value, to: Value, group: Index, block: Range,
+        ahead: Ahead,
     ) -> None:  # fmt: skip
         """All filters of one group for the pixels of one phase in the output rows of ``block``."""
         f, image, tiling = writer.f, self.image, phase.tiling
         (kh, kw), channels, (vertical, horizontal) = phase.kernel, phase.channels, phase.taps
         rows = (0, 1) if self.flat else phase_rows(f, vertical, block)
-        c_base, c_row, c_pixel = self.result.place(writer, tile, number, 0 if self.flat else block[0])
-        c_base = writer.at(c_base, (group, self.outputs))
+        _, c_row, c_pixel = self.result.written
+        c_base = writer.at(to, (group, self.packing.outputs))
         c_base = f.offset(c_base, vertical.first * c_row + horizontal.first * c_pixel, writer.element)
-        c_stride = horizontal.spacing * c_pixel
-        a_base = writer.at(pixels, (group, self.strip.group)) if image.groups > 1 else pixels
+        c_stride, a_stride = horizontal.spacing * c_pixel, horizontal.step * image.pixel
+        a_base = writer.at(pixels, (group, self.strip.group))
         a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
         weights = f.offset(writer.area("weights") if self.packs else writer.second, phase.packed, writer.element)
         b_base = writer.at(weights, (group, tiling.column_panels * phase.panel_elements))
-        a_stride = horizontal.step * image.pixel
         _, passes, height, length = self._counts(phase)
         with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, phase.tap_rows) as i:
             b_panel = writer.at(b_base, (panel, phase.panel_elements))
@@ -169,8 +179,9 @@ class ForwardPlan(ByUnits):
                 low, high = reached(f, vertical, image, p)
                 first = f.max(i, low)
                 blocks = f.max(f.sub(f.min(f.add(i, phase.tap_rows), high), first), 0)
-                turn, _ = divide(f, i, phase.tap_rows)
-                line = f.add(f.mul(f.add(f.mul(panel, passes), turn), height), f.sub(p, rows[0]))
+                line = f.add(
+                    f.mul(f.add(f.mul(panel, passes), quotient(f, i, phase.tap_rows)), height), f.sub(p, rows[0])
+                )
                 a_taps = writer.at(a_base, (first, vertical.dilation * image.row))
                 b = writer.at(b_panel, (first, kw * channels * tiling.width))
                 a_line = writer.at(a_taps, (p, vertical.step * image.row))
@@ -189,11 +200,8 @@ class ForwardPlan(ByUnits):
             taps.dilation * apart for taps, apart in zip(phase.taps, (self.image.row, self.image.pixel), strict=True)
         )
         if phase.left + phase.right:
-            bordered = BorderedOperands(
-                at.a, at.a_row, tap, row, at.b, tiling.width, at.c, at.c_stride, channels, kw, phase.left, phase.right,
-                at.blocks, at.accumulate,
-            )  # fmt: skip
-            call_bordered_tile(f, tiling, q_panel, panel, bordered)
+            at = replace(at, depth=channels, a_block=row)
+            call_bordered_tile(f, tiling, q_panel, panel, at, tap, kw, (phase.left, phase.right))
         elif phase.run:
             at = replace(at, a_block=row, b_block=kw * channels * tiling.width)
             call_tile(f, tiling, "rows", q_panel, panel, at)
@@ -211,22 +219,15 @@ def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]
     return (left, right) if left + right and worth and min(tiling.heights()) > 1 else (0, 0)
 
 
-@functools.lru_cache(maxsize=4096)
 def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     """The plan of a kernel without epilogue, which has no part in it."""
     image, geometry = forward_geometry(kernel)
-    back = kernel.direction == "input_grad"
-    rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
-    total, size = kernel.channels if back else kernel.filters, kernel.dtype.itemsize
-    outputs = total // image.groups
-    result = kernel.x_strides if back else kernel.y_strides
+    (batch, total, rows, columns), size = kernel.result_sizes, kernel.dtype.itemsize
+    outputs, lanes = total // image.groups, tile_lanes(target, kernel.dtype)
     # A line more than its channels where those of pixels would fall into few sets of the cache.
-    lanes = tile_lanes(target, kernel.dtype)
-    tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
-    block_rows = ResultRows(result, total, columns, kernel.store_raw, tile_pixel, together=True)
-    flat = (
-        kernel.kernel == (1, 1) and len(geometry) == 1 and (not block_rows.direct or result[2] == columns * result[3])
-    )
+    result = UnitResult.of_pixels(kernel, round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0))
+    flat = kernel.kernel == (1, 1) and len(geometry) == 1
+    flat = flat and (not result.direct or kernel.result_strides[2] == columns * kernel.result_strides[3])
     flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
     flat = flat and all_inside(geometry[0][0], image)
     phases: list[Phase] = []
@@ -236,8 +237,9 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         channels = image.channels if reached else 0
         taken = (taps[0].number, taps[1].number) if reached else (1, 1)
         run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
-        m = rows * columns if flat else taps[1].count
-        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
+        tiling = choose_tiling(
+            target, kernel.dtype, rows * columns if flat else taps[1].count, outputs, terms * taken[0]
+        )
         most = max(1, target.sized(PANEL_BYTES) // max(1, terms * tiling.width * size))
         left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)
         tap_rows = min(taken[0], most) if run or left + right else 1
@@ -245,29 +247,16 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
     packing = WeightPacking.choose(kernel, tuple(phases), image.groups, outputs)
-    spacing = geometry[0][0].spacing
     most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1:
-        most = min(most, -(-rows * kernel.batch // ROW_BLOCKS))
-    block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), spacing))
+        most = min(most, -(-rows * batch // ROW_BLOCKS))
+    block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), geometry[0][0].spacing))
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
-    strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
-    tile_bytes = aligned_bytes(block_rows.elements(block), kernel.dtype)
-    buffer = packing.buffer_bytes(kernel)  # workers that pack weights have theirs where the strip is later
-    own = Area("strip", strip_bytes), Area("tile", max(tile_bytes, buffer - strip_bytes))
-    packs = kernel.packed is None
-    packed_bytes = aligned_bytes(packed, kernel.dtype)
-    return ForwardPlan(
-        image=image,
-        strip=strip,
-        packing=packing,
-        units=Units.of(kernel.batch, block, rows, wanted),
-        outputs=outputs,
-        flat=flat,
-        result=block_rows,
-        packed_bytes=packed_bytes,
-        weight_bytes=packed_bytes + buffer,
-        packs=packs,
-        scratch=Scratch((Area("weights", packed_bytes), Area("buffer", buffer)) if packs else (), own),
-    )
+    weights, buffer = areas(kernel.dtype, weights=packed, buffer=packing.buffer)
+    strips, tile = areas(kernel.dtype, strip=strip.elements, tile=result.elements(block))
+    # Workers that pack weights have their buffer where the strip is later.
+    own = strips, Area("tile", max(tile.nbytes, buffer.nbytes - strips.nbytes))
+    units, packed_weights = Units.of(batch, block, rows, wanted), (weights, buffer)
+    scratch = Scratch(packed_weights if kernel.packed is None else (), own)
+    return ForwardPlan(strip, packing, units, flat, result, Scratch(packed_weights), scratch)

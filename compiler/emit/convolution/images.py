@@ -7,7 +7,10 @@ form and needs no frame.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
+Axis = tuple[Index, int, int]  # how many, and how far they lie apart in a copy and in its source
+ONE: Axis = (1, 0, 0)
+Kind = Literal["forward", "weights"]
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache: conflict misses
 
 
@@ -108,6 +114,11 @@ class WeightStrides:
         return self.i if kernel[1] == 1 else None
 
 
+def kind_of(kernel: Convolution) -> Kind:
+    """The kind of a depthwise kernel's tiles."""
+    return "weights" if kernel.direction == "weight_grad" else "forward"
+
+
 def is_depthwise(kernel: Convolution) -> bool:
     """One channel and one filter a group: there is nothing to sum over but taps."""
     return kernel.groups > 1 and kernel.groups == kernel.channels == kernel.filters and kernel.dtype.kind == "f"
@@ -190,6 +201,34 @@ class ConvolutionWriter:
     ) -> None:
         copy_matrix(self.f, self.dtype, to, source, rows, columns, least, along_source)
 
+    def rearrange(self, to: Value, source: Value, *axes: Axis, least: int = 0, along_source: bool = True) -> None:
+        """Copy an array whose elements lie apart in one way at ``to`` and in another at ``source``. Neighbouring axes
+        that are one run on both sides are one. Of those left the one along which ``to`` is written and the one along
+        which the source is read are those of a matrix, the others are loops. An axis that the source has backwards is
+        read forwards. ``least`` and ``along_source`` are those of ``copy_matrix``."""
+        f, behind, kept = self.f, (0, 0), list[Axis]()
+        for count, a, b in axes:
+            if b < 0 and abs(a) != 1 and isinstance(count, int):
+                behind, a, b = (behind[0] + (count - 1) * a, behind[1] + (count - 1) * b), -a, -b
+            if kept and isinstance(count, int) and kept[-1][1:] == (count * a, count * b):
+                count = f.mul(kept.pop()[0], count)
+            if count != 1:
+                kept.append((count, a, b))
+        if any(count == 0 for count, _, _ in kept):
+            return
+        column = min(kept, key=lambda axis: abs(axis[1]), default=ONE)
+        row = min(kept, key=lambda axis: abs(axis[2]) or math.inf, default=ONE)
+        if row == column:
+            row = next((axis for axis in reversed(kept) if axis != column), ONE)
+        source, to = f.offset(source, behind[1], self.element), f.offset(to, behind[0], self.element)
+        with contextlib.ExitStack() as loops:
+            for count, a, b in kept:
+                if (count, a, b) not in (row, column):
+                    index = loops.enter_context(span(f, 0, count))
+                    to, source = self.at(to, (index, a)), self.at(source, (index, b))
+            matrices = Matrix(to, row[1], column[1]), Matrix(source, row[2], column[2])
+            self.copy(*matrices, row[0], column[0], least, along_source)
+
     def finish(self, raw: Value, ranges: list[Range]) -> None:
         if self.epilogue is not None:
             call_epilogue(self.f, self.epilogue, [raw, *self.extra], ranges)
@@ -198,6 +237,12 @@ class ConvolutionWriter:
         """Zero ``count`` frames once: every image overwrites the same pixels of its frame."""
         if not image.in_place and not image.covered():
             fill_zero(self.f, self.dtype, to, count * image.elements)
+
+    def clear_around(self, to: Value, row: int, rows: Index, inside: Range) -> None:
+        """Zero those of ``rows`` rows of a frame, of ``row`` elements each, that do not lie ``inside`` of an image."""
+        f, (low, high) = self.f, inside
+        fill_zero(f, self.dtype, to, f.mul(low, row))
+        fill_zero(f, self.dtype, self.at(to, (high, row)), f.mul(f.sub(rows, high), row))
 
     def frame(self, image: Image, source: Value, number: Index, to: Value) -> Value:
         """Bring image ``number`` into its framed form; returns where that is."""
@@ -217,7 +262,4 @@ class ConvolutionWriter:
         with span(self.f, 0, image.groups) as group, span(self.f, low, high) as h:
             at = self.at(to, (group, apart), (self.f.add(h, image.offset[0]), image.row), (left, pixel))
             source = self.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
-            if s_c == 1 and s_w == image.channels == pixel:  # pixels are adjacent on both sides: one run
-                self.copy(Matrix(at, 0, 1), Matrix(source, 0, 1), 1, (w1 - w0) * pixel)
-            else:
-                self.copy(Matrix(at, pixel, 1), Matrix(source, s_w, s_c), w1 - w0, image.channels)
+            self.rearrange(at, source, (w1 - w0, pixel, s_w), (image.channels, 1, s_c))

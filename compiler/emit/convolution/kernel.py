@@ -7,15 +7,18 @@ dilation), and the filter's rows are the blocks of the batch. ``weights_planes``
 planes moved by the taps. With one tap, planes are rows of matrices (``products``, ``weights_products``). ``images`` and
 ``planes`` are how images are brought into the form that is read.
 
-This module chooses the plan of a kernel and asks it; the parameters of the function are ``emit/matrix.py``'s.
+This module has the list of plans, of which a kernel gets the first that suits it, and asks that; the parameters of the
+function are ``emit/matrix.py``'s.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.depthwise import depthwise_plan, depthwise_weights_plan
-from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan, planes_weights_plan
+from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan
 from staticgrad.compiler.emit.convolution.forward import ForwardPlan, forward_plan
 from staticgrad.compiler.emit.convolution.images import is_depthwise
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
@@ -32,25 +35,32 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import PlannedKernel
 
+Suits = Callable[[Convolution, Target], bool]
+MakePlan = Callable[[Convolution, Target], ConvolutionPlan]
+
+PLANS: tuple[tuple[Suits, MakePlan], ...] = (
+    (is_planes, planes_plan),
+    (lambda kernel, _: is_depthwise(kernel) and kernel.direction == "weight_grad", depthwise_weights_plan),
+    (lambda kernel, _: is_depthwise(kernel), depthwise_plan),
+    (is_product, product_plan),
+    (is_planar, planar_plan),
+    (lambda kernel, _: is_weight_product(kernel), weight_product_plan),
+    (lambda kernel, target: reads_planes(kernel, target) and dots_pay(kernel, target, tile_cycles(kernel, target)),
+     dot_weights_plan),
+    (reads_planes, plane_weights_plan),
+    (lambda kernel, _: kernel.direction == "weight_grad", weight_grad_plan),
+    (lambda _, __: True, forward_plan),
+)  # fmt: skip
+
 
 def plan_convolution(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    """The plan of a kernel whose result has elements. The epilogue has no part in it."""
-    bare = replace(kernel, epilogue=None)
-    by_weights = kernel.direction == "weight_grad"
-    if is_planes(bare, target):
-        return planes_weights_plan(bare, target) if by_weights else planes_plan(bare, target)
-    if is_depthwise(kernel):
-        return depthwise_weights_plan(bare, target) if by_weights else depthwise_plan(bare, target)
-    if is_product(bare, target):
-        return product_plan(bare, target)
-    if is_planar(bare, target):
-        return planar_plan(bare, target)
-    if is_weight_product(bare):
-        return weight_product_plan(bare, target)
-    if reads_planes(bare, target):
-        dots = dots_pay(bare, target, tile_cycles(bare, target))
-        return dot_weights_plan(bare, target) if dots else plane_weights_plan(bare, target)
-    return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)
+    """The plan of a kernel whose result has elements: the first that suits it. The epilogue has no part in it."""
+    return _plan(replace(kernel, epilogue=None), target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
+    return next(plan for suits, plan in PLANS if suits(kernel, target))(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]

@@ -18,20 +18,20 @@ the arithmetic is 18 cycles for four vectors of the result, the loads, two third
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import first_lanes, powers_of_two, prefetch
-from staticgrad.compiler.emit.llvm import Function, IRModule, Value, element_of, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.convolution.images import Kind
+from staticgrad.compiler.emit.lanes import Lanes, first_lanes, powers_of_two, prefetch
+from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
+from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
 MOST_ROWS = 4  # of the result at a time
 MOST_PRODUCTS = 128  # unrolled for one vector of each row
 MOST_TAPS = 64
-Kind = Literal["forward", "weights"]
 _Sums = dict[tuple[int, int], Value]  # by filter row and tap
 
 
@@ -72,15 +72,15 @@ def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
     return taps <= (target.isa.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 
-def plane_tile(module: IRModule, tile: PlaneTile) -> str:
-    """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("plane tile", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
+def call_plane_tile(f: Function, tile: PlaneTile, x: Value, w: Value, y: Value) -> None:
+    """Call the function for ``tile``."""
     stem = f"plane.{tile.kind}.{tile.dtype.name}.{tile.rows}x{tile.width}"
+    f.call_leaf(stem, _write_plane_tile, (tile,), x, w, y)
+
+
+def _write_plane_tile(f: Function, tile: PlaneTile) -> None:
     writer = _ForwardTile if tile.kind == "forward" else _WeightTile
-    return module.share(key, writer(module, tile, module.unique(stem)).write())
+    writer(f, tile).write()
 
 
 def below(limit: int, numbers: Sequence[int]) -> Value:
@@ -107,12 +107,11 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
 class _PlaneTileWriter:
     """The base of the writers of both kinds of tiles: the function, and vectors or single pixels of a row."""
 
-    def __init__(self, module: IRModule, tile: PlaneTile, name: str) -> None:
-        self.tile = tile
-        self.f: Function = module.function(name, ("ptr", "ptr", "ptr"))
-        self.x, self.w, self.y = self.f.params
+    def __init__(self, f: Function, tile: PlaneTile) -> None:
+        self.f, self.tile = f, tile
+        self.x, self.w, self.y = f.params
         self.element = memory_type(tile.dtype)
-        self.lanes = tile_lanes(module.target, tile.dtype)
+        self.lanes = tile_lanes(f.target, tile.dtype)
         self.type = vector(self.element, self.lanes)
 
     @property
@@ -126,10 +125,8 @@ class _PlaneTileWriter:
 
 
 class _ForwardTile(_PlaneTileWriter):
-    def write(self) -> str:
-        f, tile = self.f, self.tile
-        weights = self._weights()
-        some = tile.together
+    def write(self) -> None:
+        f, tile, some, weights = self.f, self.tile, self.tile.together, self._weights()
         with f.loop(0, tile.rows, some) as group:
             p = f.min(group.index, tile.rows - some)  # the last rows are done twice where they are not enough
             x = f.offset(self.x, f.mul(p, tile.step * tile.x_row), self.element)
@@ -138,11 +135,8 @@ class _ForwardTile(_PlaneTileWriter):
                 with f.loop(0, self.whole * self.lanes, self.lanes) as column:
                     self._vectors(weights, f.offset(x, column.index, self.element), y, column.index, None)
             done = self.whole * self.lanes
-            left = tile.width - done * self.spacing
-            if left:
-                last = Value(str(done), "i64")
-                self._vectors(weights, f.offset(x, last, self.element), y, last, left)
-        return f.finish()
+            if left := tile.width - done * self.spacing:
+                self._vectors(weights, f.offset(x, integer(done), self.element), y, integer(done), left)
 
     def _weights(self) -> dict[tuple[int, int, int], Value]:
         """The weight of tap (i, j) of each phase."""
@@ -193,57 +187,46 @@ def _dealt_back(f: Function, phases: list[Value], lanes: int) -> list[Value]:
 
 
 class _WeightTile(_PlaneTileWriter):
-    def write(self) -> str:
-        f, tile = self.f, self.tile
-        (offsets,) = tile.phases
-        places = [(i, j) for i in range(tile.taps) for j in range(len(offsets))]
+    def write(self) -> None:
+        f, tile, some = self.f, self.tile, self.tile.together
+        places = [(i, j) for i in range(tile.taps) for j in range(len(tile.phases[0]))]
         at = {place: f.offset(self.w, number * self.lanes, self.element) for number, place in enumerate(places)}
         sums = {place: f.load(self.type, at[place]) for place in places}
-        for place, value in self._plane(sums).items():
-            f.store(value, at[place])
-        return f.finish()
-
-    def _plane(self, sums: _Sums) -> _Sums:
-        """The sums with the products of all rows added."""
-        f, tile, some = self.f, self.tile, self.tile.together
-        whole, rest = tile.rows - tile.rows % some, tile.rows % some
+        whole = tile.rows - tile.rows % some
         with f.loop(0, whole, some, carry=list(sums.values())) as group:
-            x = f.offset(self.x, f.mul(group.index, tile.step * tile.x_row), self.element)
-            y = f.offset(self.y, f.mul(group.index, tile.y_row), self.element)
-            group.next(*self._band(x, y, dict(zip(sums, group.carried)), some).values())
+            group.next(*self._band(group.index, dict(zip(sums, group.carried)), some).values())
         sums = dict(zip(sums, group.results))
-        if not rest:
-            return sums
-        x = f.offset(self.x, whole * tile.step * tile.x_row, self.element)
-        return self._band(x, f.offset(self.y, whole * tile.y_row, self.element), sums, rest)
+        if tile.rows > whole:
+            sums = self._band(whole, sums, tile.rows - whole)
+        for place, value in sums.items():
+            f.store(value, at[place])
 
-    def _band(self, x: Value, y: Value, sums: _Sums, rows: int) -> _Sums:
+    def _band(self, first: Index, sums: _Sums, rows: int) -> _Sums:
         """The sums with the products of a few whole rows added."""
-        f, done = self.f, self.whole * self.lanes
+        f, tile, done = self.f, self.tile, self.whole * self.lanes
+        x = f.offset(self.x, f.mul(first, tile.step * tile.x_row), self.element)
+        y = f.offset(self.y, f.mul(first, tile.y_row), self.element)
         if done:
             with f.loop(0, done, self.lanes, carry=list(sums.values())) as column:
                 at = [f.offset(base, column.index, self.element) for base in (x, y)]
-                column.next(*self._rows(at[0], at[1], dict(zip(sums, column.carried)), rows, None).values())
+                some = dict(zip(sums, column.carried))
+                column.next(*self._rows(at[0], at[1], some, rows, Lanes(self.type)).values())
             sums = dict(zip(sums, column.results))
-        if self.tile.width == done:
-            return sums
-        x, y = (f.offset(base, done, self.element) for base in (x, y))
-        return self._rows(x, y, sums, rows, below(self.tile.width - done, range(self.lanes)))
+        if tile.width > done:
+            # Outside of a row there may be anything, which must not meet a zero.
+            rest = Lanes(self.type, below(tile.width - done, range(self.lanes)))
+            x, y = (f.offset(base, done, self.element) for base in (x, y))
+            sums = self._rows(x, y, sums, rows, rest)
+        return sums
 
-    def _rows(self, x: Value, y: Value, sums: _Sums, rows: int, mask: Value | None) -> _Sums:
+    def _rows(self, x: Value, y: Value, sums: _Sums, rows: int, lanes: Lanes) -> _Sums:
         """The sums with the products of one vector of each of some rows added."""
-        f, tile = self.f, self.tile
-        sums = dict(sums)
-
-        def load(at: Value) -> Value:
-            """Load a vector, under the mask: outside of this row there may be anything, which must not meet a zero."""
-            return f.load(self.type, at) if mask is None else f.masked_load(self.type, at, mask)
-
-        given = [load(f.offset(y, t * tile.y_row, self.element)) for t in range(rows)]
+        f, tile, sums = self.f, self.tile, dict(sums)
+        given = [lanes.load(f, f.offset(y, t * tile.y_row, self.element)) for t in range(rows)]
         for row, pairs in meetings(rows, tile.taps, tile.step, tile.dilation).items():
             line = f.offset(x, row * tile.x_row, self.element)
             for j, at in enumerate(tile.phases[0]):
-                value = load(f.offset(line, at, self.element))
+                value = lanes.load(f, f.offset(line, at, self.element))
                 for t, i in pairs:
                     sums[i, j] = multiply_add(f, tile.dtype, value, given[t], sums[i, j])
         return sums
@@ -252,61 +235,65 @@ class _WeightTile(_PlaneTileWriter):
 # -- frames -----------------------------------------------------------------------------------------------------
 
 
-def frame_rows(module: IRModule, dtype: np.dtype, deals: int) -> str:
-    """``(to, other, to_row, source, source_row, rows, columns, ahead)``: rows of an image into a frame.
+def frame_rows(f: Function, dtype: np.dtype, deals: int, *operands: Index, exact: bool = False) -> None:
+    """Bring rows of an image into a frame: ``(to, other, to_row, source, source_row, rows, columns, ahead)``.
 
     The lines ``ahead`` elements behind those that are read, which the next frame needs, are prefetched.
 
     With ``deals`` 2 the pixels of a row go to ``to`` and ``other`` by turns. Whole vectors are written: zeros follow
-    what is left of a row, for which the frame has room.
+    what is left of a row, for which the frame has room. Where it has none, ``exact`` writes only the pixels that go to
+    ``to``, and prefetches nothing.
     """
-    key = ("frame rows", dtype, deals)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    stem = f"frame.{dtype.name}.{deals}"
-    f = module.function(module.unique(stem), ("ptr", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64"))
+    stem = f"frame.{dtype.name}.{deals}{'.exact' * exact}"
+    f.call_leaf(stem, _write_frame_rows, (dtype, deals, exact), *operands)
+
+
+def _write_frame_rows(f: Function, dtype: np.dtype, deals: int, exact: bool) -> None:
     to, other, to_row, source, source_row, rows, columns, ahead = f.params
-    element, lanes = memory_type(dtype), tile_lanes(module.target, dtype)
-    type_ = vector(element, lanes)
-    step = Value(str(-lanes * deals), "i64")
-    whole = f.binary("and", columns, step)
+    element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
+    vectors = Lanes(vector(element, lanes))
+    whole = f.binary("and", columns, integer(-lanes * deals))
     order = [range(half, deals * lanes, deals) for half in range(deals)]
 
-    def store(values: list[Value], lines: list[Value], index: Value) -> None:
-        at = f.binary("lshr", index, Value(str(deals - 1), "i64"))
+    def ask(at: Value) -> None:
+        if not exact:
+            prefetch(f, f.offset(at, ahead, element), near=False)
+
+    def store(values: list[Value], lines: list[Value], index: Value, some: Lanes = vectors) -> None:
+        at = f.binary("lshr", index, integer(deals - 1))
         for half, line in enumerate(lines):
             value = values[0] if deals == 1 else f.shuffle(values[0], values[1], order[half])
-            f.store(value, f.offset(line, at, element))
+            some.store(f, value, f.offset(line, at, element))
 
     with f.loop(0, rows, carry=[to, other, source]) as row:
         *lines, now = row.carried
-        lines = lines[:deals]
+        lines = lines[: 1 if exact else deals]
         with f.loop(0, whole, lanes * deals) as main:
             places = [f.offset(now, f.add(main.index, part * lanes), element) for part in range(deals)]
             for at in places:
-                prefetch(f, f.offset(at, ahead, element), near=False)
-            store([f.load(type_, at) for at in places], lines, main.index)
-        prefetch(f, f.offset(f.offset(now, whole, element), ahead, element), near=False)
-        if f.target.isa.masked_loads:
+                ask(at)
+            store([vectors.load(f, at) for at in places], lines, main.index)
+        ask(f.offset(now, whole, element))
+        if f.target.isa.predicated or (f.target.isa.masked_loads and not exact):
             with f.when(f.compare("icmp slt", whole, columns)):
                 values = []
                 for part in range(deals):
                     some = first_lanes(f, dtype, f.sub(f.sub(columns, whole), part * lanes), lanes)
                     values.append(some.load(f, f.offset(now, f.add(whole, part * lanes), element)))
-                store(values, lines, whole)
-        else:
-            with f.loop(whole, columns) as rest:
-                value = f.load(element, f.offset(now, rest.index, element))
-                if deals == 1:
-                    f.store(value, f.offset(lines[0], rest.index, element))
+                if exact:
+                    left = quotient(f, f.add(f.sub(columns, whole), deals - 1), deals)
+                    store(values, lines, whole, first_lanes(f, dtype, left, lanes))
                 else:
-                    odd = f.compare("icmp ne", f.binary("and", rest.index, Value("1", "i64")), Value("0", "i64"))
-                    line = f.select(odd, lines[1], lines[0])
-                    f.store(value, f.offset(line, f.binary("lshr", rest.index, Value("1", "i64")), element))
+                    store(values, lines, whole)
+        else:
+            with f.loop(whole, columns, deals if exact else 1) as rest:
+                value, line, at = f.load(element, f.offset(now, rest.index, element)), lines[0], rest.index
+                if len(lines) > 1:
+                    odd = f.compare("icmp ne", f.binary("and", at, integer(1)), integer(0))
+                    line = f.select(odd, lines[1], line)
+                f.store(value, f.offset(line, at if deals == 1 else f.binary("lshr", at, integer(1)), element))
         row.next(
             f.offset(row.carried[0], to_row, element),
             f.offset(row.carried[1], to_row, element),
             f.offset(now, source_row, element),
         )
-    return module.share(key, f.finish())

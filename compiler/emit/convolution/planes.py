@@ -17,11 +17,12 @@ import numpy as np
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.lanes import first_lanes
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.convolution.taps import within
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
+from staticgrad.compiler.emit.microkernel import fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -83,6 +84,13 @@ class Segments:
         return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, self.rows), self.height)), number)
 
 
+def odd_lines(elements: int, dtype: np.dtype) -> int:
+    """So many elements, rounded up to an odd number of cache lines: rows that a tile reads at once share no set of the
+    cache."""
+    line = max(1, LINE // dtype.itemsize)
+    return (-(-elements // line) | 1) * line
+
+
 @frozen
 class Planes:
     """The layout of the copies of planes; sizes are elements. Tap row i is of class ``i % classes``."""
@@ -128,21 +136,14 @@ class Planes:
 
     @property
     def pitch(self) -> int:
-        """The distance from one plane to the next: an odd number of lines, so that those which a tile reads at once
-        share no set of the cache."""
-        line = max(1, LINE // self.kernel.dtype.itemsize)
-        return (round_up(self.images * self.image, line) // line | 1) * line
+        """The distance from one plane to the next."""
+        return odd_lines(self.images * self.image, self.kernel.dtype)
 
     def tap(self, f: Function, i: Index, j: Index) -> Index:
         """The offset at which tap (i, j) finds the first pixel of the block, from the first plane of a channel on."""
         kw, width = self.kernel.kernel[1], self.kernel.out_width
-        if isinstance(i, int):
-            later, of_class = divmod(i, self.classes)
-            place: Index = of_class * kw * self.pitch + later * self.jump * width
-        else:
-            later_value = f.binary("udiv", i, integer(self.classes))
-            class_value = f.binary("urem", i, integer(self.classes))
-            place = f.add(f.mul(class_value, kw * self.pitch), f.mul(later_value, self.jump * width))
+        later, of_class = divide(f, i, self.classes)
+        place = f.add(f.mul(of_class, kw * self.pitch), f.mul(later, self.jump * width))
         return f.add(place, f.mul(j, self.pitch))
 
     def bring(
@@ -180,7 +181,7 @@ class Planes:
     def _columns(self, f: Function, j: Index) -> Range:
         """The columns of a plane that tap column j finds in the image."""
         left = f.sub(f.mul(j, self.kernel.dilation[1]), self.kernel.padding[1])
-        return _reach(f, left, self.kernel.stride[1], self.kernel.width, self.kernel.out_width)
+        return within(f, left, self.kernel.stride[1], self.kernel.width, self.kernel.out_width)
 
     def _bring(
         self, writer: ConvolutionWriter, to: Value, channel: Index, channels: Index, of_class: Index, j: Index,
@@ -194,7 +195,7 @@ class Planes:
         top = f.add(f.mul(segment.rows[0], down), f.sub(f.mul(of_class, kernel.dilation[0]), above))
         left = f.sub(f.mul(j, kernel.dilation[1]), before)
         height = f.add(f.sub(segment.rows[1], segment.rows[0]), self.further)
-        rows, columns = _reach(f, top, down, kernel.height, height), self._columns(f, j)
+        rows, columns = within(f, top, down, kernel.height, height), self._columns(f, j)
         high, wide = f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0])
         whole, covered = f.mul(height, kernel.out_width), f.mul(high, wide)
         source = writer.at(writer.first, (channel, s_c), (f.add(f.mul(rows[0], down), top), s_h))
@@ -207,73 +208,9 @@ class Planes:
                     fill_zero(f, writer.dtype, writer.at(target, (c, apart)), whole)
             inside = writer.at(target, (rows[0], kernel.out_width), (columns[0], 1))
             origin = writer.at(source, (image, s_n))
-            if channels == 1:
-                _copy(writer, inside, origin, down * s_h, across * s_w, high, wide, kernel.out_width)
+            if channels == 1 and across * s_w == 2 and tile_lanes(f.target, writer.dtype) > 1:  # every second pixel
+                shape = down * s_h, high, f.max(f.sub(f.mul(wide, 2), 1), 0)
+                frame_rows(f, writer.dtype, 2, inside, inside, kernel.out_width, origin, *shape, 0, exact=True)
             else:
-                with f.loop(0, high) as row:
-                    line = writer.at(inside, (row.index, kernel.out_width))
-                    pixels = Matrix(writer.at(origin, (row.index, down * s_h)), s_c, across * s_w)
-                    writer.copy(Matrix(line, apart, 1), pixels, channels, wide, fewest)
-
-
-def _reach(f: Function, origin: Index, stride: int, size: int, count: Index) -> Range:
-    """The t < ``count`` with 0 <= t·stride + origin < size, as a range; none where there are none."""
-
-    def first(above: Index) -> Index:  # the first t with t·stride >= above
-        if isinstance(above, int) and isinstance(count, int):
-            return min(count, -(-max(0, above) // stride))
-        positive = f.intrinsic("llvm.smax.i64", "i64", f.index(above), integer(0))
-        steps = positive if stride == 1 else f.binary("udiv", f.index(f.add(positive, stride - 1)), integer(stride))
-        return f.min(count, steps)
-
-    return first(f.sub(0, origin)), first(f.sub(size, origin))
-
-
-def _copy(
-    writer: ConvolutionWriter,
-    to: Value,
-    source: Value,
-    source_row: int,
-    step: int,
-    rows: Index,
-    columns: Index,
-    to_row: int,
-) -> None:
-    """``to[r·to_row + c] = source[r·source_row + c·step]``."""
-    f = writer.f
-    if step == 2 and f.target.lanes(writer.dtype) > 1:
-        stem = f"copy_second.{writer.dtype.name}"
-        f.call_leaf(stem, _copy_every_second, (writer.dtype,), to, to_row, source, source_row, rows, columns)
-    else:
-        writer.copy(Matrix(to, to_row, 1), Matrix(source, source_row, step), rows, columns)
-
-
-def _copy_every_second(f: Function, dtype: np.dtype) -> None:
-    """Copy every second element of rows, two vectors at a time."""
-    to, to_row, source, source_row, rows, columns = f.params
-    element, lanes = memory_type(dtype), f.target.lanes(dtype)
-    type_, even = vector(element, lanes), tuple(range(0, 2 * lanes, 2))
-    # What lies behind the last element is not read: it is among the rest.
-    but_one = f.intrinsic("llvm.smax.i64", "i64", f.binary("sub", columns, integer(1)), integer(0))
-    whole = f.binary("and", but_one, integer(-lanes))
-    with f.loop(0, rows, carry=[to, source]) as row:
-        to_now, source_now = row.carried
-        with f.loop(0, whole, lanes) as main:
-            at = f.offset(source_now, f.mul(main.index, 2), element)
-            low, high = f.load(type_, at), f.load(type_, f.offset(at, lanes, element))
-            f.store(f.shuffle(low, high, even), f.offset(to_now, main.index, element))
-        if f.target.isa.predicated:
-            with f.when(f.compare("icmp slt", whole, columns)):
-                left = f.binary("sub", columns, whole)
-                at = f.offset(source_now, f.mul(whole, 2), element)
-                reach = f.binary("sub", f.binary("add", left, left), integer(1))
-                low, high = (
-                    first_lanes(f, dtype, f.binary("sub", reach, integer(start))).load(f, f.offset(at, start, element))
-                    for start in (0, lanes)
-                )
-                first_lanes(f, dtype, left).store(f, f.shuffle(low, high, even), f.offset(to_now, whole, element))
-        else:
-            with f.loop(whole, columns) as rest:
-                value = f.load(element, f.offset(source_now, f.mul(rest.index, 2), element))
-                f.store(value, f.offset(to_now, rest.index, element))
-        row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
+                axes = (channels, apart, s_c), (high, kernel.out_width, down * s_h), (wide, 1, across * s_w)
+                writer.rearrange(inside, origin, *axes, least=fewest)

@@ -20,15 +20,14 @@ are faster, and ``forward`` does them.
 
 from __future__ import annotations
 
-import functools
-
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
-from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments, odd_lines
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
+from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import prefetch
-from staticgrad.compiler.emit.llvm import Index, Value, integer
+from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Layout,
@@ -42,7 +41,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -68,20 +67,17 @@ class Products(ByUnits):
     units: Units  # rows are parts of the outputs of blocks
     groups: int
     terms: int  # channels that are summed, of one group
-    outputs: int  # of one group
-    pixels: int  # of a block
     rows: int  # of a block
-    columns: int  # of the image
     blocks: int  # of an image
     parts: int  # of the outputs of one group
     part_panels: int  # row panels of a part
     source: tuple[int, int, int]  # strides n, c of the image that is read, and from one row of the result to the next
     planes: Planes | None  # where the pixels of a block are gathered, if they do not lie side by side
-    result: tuple[int, int]
+    result: UnitResult
     weights: WeightStrides
     packed: bool  # weights are copied, inputs beside each other
     layout: Layout
-    tiling: Tiling  # outputs × pixels
+    tiling: Tiling  # outputs of a group × pixels of a block
     strip: int  # panels that are packed at a time
     depth: int  # terms of one pass
     copied: bool  # panels are packed, else read in place
@@ -89,22 +85,16 @@ class Products(ByUnits):
 
     @property
     def way(self) -> str:
-        panels = (
-            f"{self.strip} panels of {self.depth} terms packed at a time" if self.copied else "planes read in place"
-        )
+        packed = f"{self.strip} panels of {self.depth} terms packed at a time"
+        panels = packed if self.copied else "planes read in place"
         weights = "; weights packed" if self.packed else ""
         units = f"{self.units.text()}, the next prefetched"
         return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {units}"
 
-    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """The strides of the scratch block in which the epilogue finds the result."""
-        return 0, self.pixels, self.columns, 1
-
     @property
     def packed_row(self) -> int:
-        """The distance from output to output of packed weights: an odd number of cache lines."""
-        line = max(1, LINE // self.tiling.dtype.itemsize)
-        return (-(-self.terms // line) | 1) * line
+        """The distance from output to output of packed weights."""
+        return odd_lines(self.terms, self.tiling.dtype)
 
     @property
     def strips(self) -> int:
@@ -137,13 +127,11 @@ class Products(ByUnits):
         return self.source[1] if self.planes is None else self.planes.pitch
 
     def prepare(self, writer: ConvolutionWriter) -> None:
-        if not self.packed:
-            return
-        f, w = writer.f, self.weights
-        with span(f, 0, self.groups) as group:
-            to = writer.at(writer.area("weights"), (group, self.outputs * self.packed_row))
-            source = writer.at(f.offset(writer.second, w.offset, writer.element), (group, w.group))
-            writer.copy(Matrix(to, self.packed_row, 1), Matrix(source, w.out, w.input), self.outputs, self.terms)
+        if self.packed:
+            w, m, row = self.weights, self.tiling.m, self.packed_row
+            source = writer.f.offset(writer.second, w.offset, writer.element)
+            axes = (self.groups, m * row, w.group), (m, row, w.out), (self.terms, 1, w.input)
+            writer.rearrange(writer.area("weights"), source, *axes)
 
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
@@ -155,23 +143,17 @@ class Products(ByUnits):
     def _unit(self, writer: ConvolutionWriter, image: Index, group: Index, block: Index, part: Index) -> None:
         """A block of an image, for a part of the outputs of a group."""
         f, tiling = writer.f, self.tiling
-        first = f.mul(block, self.pixels)
         panels = f.mul(part, self.part_panels), f.min(f.mul(f.add(part, 1), self.part_panels), tiling.row_panels)
-        low, high = (tiling.row_start(f, p) for p in panels)
+        o = f.mul(group, tiling.m)
+        low, high = (f.add(o, tiling.row_start(f, p)) for p in panels)
+        first = f.mul(block, self.rows)
+        s_o, s_p, _ = self.result.written
         x, following = self._pixels(writer, writer.area("planes"), image, group, block)
-        if writer.result is not None:
-            raw, c_row = writer.result, self.result[1]
-            c = writer.at(raw, (image, self.result[0]), (group, self.outputs * c_row), (first, 1))
-        else:
-            c_row = self.pixels
-            c = writer.at(writer.area("tile"), (low, -c_row))
-            raw = writer.at(c, (group, -self.outputs * c_row), (first, -1))
-        strips = _Strips(self, writer, writer.area("panels"), x, following, c, c_row, group, panels)
+        c = writer.at(self.result.place(writer, image, low, first), (o, s_o), (first, s_p))
+        strips = _Strips(self, writer, writer.area("panels"), x, following, c, group, panels)
         with span(f, 0, tiling.column_panels, self.strip) as column, span(f, 0, self.terms, self.depth) as start:
             strips.emit(column, start)
-        o, rows = f.mul(group, self.outputs), f.mul(block, self.rows)
-        ranges = [(image, f.add(image, 1)), (f.add(o, low), f.add(o, high)), (rows, f.add(rows, self.rows))]
-        writer.finish(raw, [*ranges, (0, self.columns)])
+        self.result.finish(writer, image, (low, high), (first, f.add(first, self.rows)))
 
     def _pixels(
         self, writer: ConvolutionWriter, to: Value, image: Index, group: Index, block: Index
@@ -193,7 +175,7 @@ class Products(ByUnits):
     def operand(self, writer: ConvolutionWriter, group: Index) -> tuple[Value, int, int]:
         """The weights of a group, and their strides."""
         if self.packed:
-            return writer.at(writer.area("weights"), (group, self.outputs * self.packed_row)), self.packed_row, 1
+            return writer.at(writer.area("weights"), (group, self.tiling.m * self.packed_row)), self.packed_row, 1
         base = writer.f.offset(writer.second, self.weights.offset, writer.element)
         return writer.at(base, (group, self.weights.group)), self.weights.out, self.weights.input
 
@@ -209,7 +191,6 @@ class _Strips:
     x: Value
     following: Value
     c: Value
-    c_row: int
     group: Index
     panels: Range  # of rows
 
@@ -221,7 +202,7 @@ class _Strips:
         if plan.copied:
             with span(f, first, end) as column:
                 self._pack(self._panel(first, column), column, start, depth)
-        step = f.add(f.mul(self._number(first, plan.strip), plan.passes), self._number(start, plan.depth))
+        step = f.add(f.mul(quotient(f, first, plan.strip), plan.passes), quotient(f, start, plan.depth))
         turn = f.mul(step, plan.part_panels)
         with span(f, *self.panels) as row_panel:
             now = f.add(turn, f.sub(row_panel, self.panels[0]))
@@ -232,21 +213,16 @@ class _Strips:
                     self._fetch(f.add(f.mul(now, plan.strip), f.sub(column, first)))
                 self._tile(self._panel(first, column), row_panel, column, start, depth)
 
-    def _number(self, start: Index, size: int) -> Index:
-        """The number of the piece of so many that begins with ``start``."""
-        return start // size if isinstance(start, int) else self.writer.f.binary("sdiv", start, integer(size))
-
     def _fetch(self, turn: Index) -> None:
-        """Prefetch some lines of the next unit, in the order of memory: in all turns together all of them."""
+        """Prefetch some lines of the next unit, in the order of memory: in all turns together all of them. A few at a
+        time, without asking where they end, as ``PrefetchLines`` does: this is done before each tile."""
         writer, plan = self.writer, self.plan
         f, line = writer.f, max(1, LINE // writer.dtype.itemsize)
-        run = plan.lines // plan.terms
         lines = -(-plan.lines // (plan.turns * (plan.strip if plan.by_tiles else 1)))
         first = f.mul(turn, lines)
         with span(f, first, f.add(first, lines)) as number:
-            channel, place = divide(f, number, run)
-            at = writer.at(self.following, (channel, plan.source[1]), (place, line))
-            prefetch(f, at, near=False)
+            channel, place = divide(f, number, plan.lines // plan.terms)
+            prefetch(f, writer.at(self.following, (channel, plan.source[1]), (place, line)), near=False)
 
     def _panel(self, first: Index, column: Index) -> Value:
         behind = self.writer.f.sub(column, first) if column is not first else 0
@@ -262,13 +238,13 @@ class _Strips:
 
     def _tile(self, panel: Value, row_panel: Index, column: Index, start: Index, depth: Index) -> None:
         f, plan, writer, tiling = self.writer.f, self.plan, self.writer, self.plan.tiling
-        a_base, a_row, a_step = plan.operand(writer, self.group)
+        (a_base, a_row, a_step), c_row = plan.operand(writer, self.group), plan.result.written[0]
         m, first = tiling.row_start(f, row_panel), f.mul(column, tiling.width)
         b, b_stride = panel, tiling.width
         if not plan.copied:
             b, b_stride = writer.at(self.x, (start, plan.apart), (first, 1)), plan.apart
         at = TileOperands(writer.at(a_base, (m, a_row), (start, a_step)), a_row, a_step, b, b_stride,
-                          writer.at(self.c, (m, self.c_row), (first, 1)), self.c_row, depth, start)  # fmt: skip
+                          writer.at(self.c, (m, c_row), (first, 1)), c_row, depth, start)  # fmt: skip
         call_tile(f, tiling, plan.layout, row_panel, column, at)
 
 
@@ -290,23 +266,22 @@ def _is_gathered(kernel: Convolution) -> bool:
     return kernel.stride != (1, 1) or kernel.padding != (0, 0) or kernel.x_strides[2] != kernel.width
 
 
-@functools.lru_cache(maxsize=4096)
 def product_plan(kernel: Convolution, target: Target) -> Products:
     """The plan of a kernel without epilogue, which has no part in it."""
-    back, size = kernel.direction == "input_grad", kernel.dtype.itemsize
+    back, size, groups = kernel.direction == "input_grad", kernel.dtype.itemsize, kernel.groups
     _, (taps,) = forward_geometry(kernel)
-    inputs, total = (kernel.filters, kernel.channels) if back else (kernel.channels, kernel.filters)
-    groups, terms, outputs = kernel.groups, inputs // kernel.groups, total // kernel.groups
+    batch, total, height, _ = kernel.result_sizes
+    terms, outputs = (kernel.filters if back else kernel.channels) // groups, total // groups
     weights = phase_weights(kernel, taps)
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     rows = _block_rows(kernel, target)
-    pixels, blocks = rows * kernel.out_width, kernel.out_height // rows
+    result = UnitResult.of_planes(kernel, rows)
+    pixels, blocks = rows * result.columns, height // rows
     s_n, s_c, s_row = (kernel.y_strides if back else kernel.x_strides)[:3]
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
-    apart = kernel.batch * groups * blocks
     least = target.sized(LEAST_PART if planes is None else LEAST_PART_GATHERED)
-    parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // apart), outputs // least))
+    parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (batch * groups * blocks)), outputs // least))
     part_panels = -(-tiling.row_panels // parts)
     parts = -(-tiling.row_panels // part_panels)
     layout: Layout = "rows" if weights.input == 1 else "columns"
@@ -318,28 +293,23 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     depth = -(-terms // -(-terms * tiling.width * size // target.sized(PANEL_BYTES))) if copied else terms
     strip = min(tiling.column_panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
     strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
-    line = max(1, LINE // size)
-    packed_weights = groups * outputs * (-(-terms // line) | 1) * line if packed else 0
     own = areas(
         kernel.dtype,
         planes=0 if planes is None else terms * planes.pitch,
         panels=strip * depth * copied * tiling.width,
-        tile=0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels,
+        tile=result.elements(min(outputs, part_panels * tiling.rows)),
     )
     return Products(
-        units=Units.of(kernel.batch, 1, groups * blocks * parts, wanted),
+        units=Units.of(batch, 1, groups * blocks * parts, wanted),
         groups=groups,
         terms=terms,
-        outputs=outputs,
-        pixels=pixels,
         rows=rows,
-        columns=kernel.out_width,
         blocks=blocks,
         parts=parts,
         part_panels=part_panels,
         source=(s_n, s_c, s_row * kernel.stride[0]),
         planes=planes,
-        result=(kernel.x_strides if back else kernel.y_strides)[:2],
+        result=result,
         weights=weights,
         packed=packed,
         layout="rows" if packed else layout,
@@ -347,8 +317,8 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         strip=strip,
         depth=depth,
         copied=copied,
-        scratch=Scratch(areas(kernel.dtype, weights=packed_weights), own),
-    )  # fmt: skip
+        scratch=Scratch(areas(kernel.dtype, weights=packed * groups * outputs * odd_lines(terms, kernel.dtype)), own),
+    )
 
 
 def _block_rows(kernel: Convolution, target: Target) -> int:

@@ -18,12 +18,11 @@ vectors a cycle. Accumulators are the pixels (forward) or the taps of one filter
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
+from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.lanes import Lanes, prefetch, vector_parts
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -35,7 +34,7 @@ MOST_PIXELS = 8  # of a tile: two vectors a cycle with a latency of four cycles
 class RowTile:
     """Pixels next to each other in a row of the result."""
 
-    kind: Literal["forward", "weights"]
+    kind: Kind
     dtype: np.dtype
     taps: int
     step: int  # pixels of x from one pixel of y to the next
@@ -78,29 +77,28 @@ def vectors_at_once(target: Target, kind: str, pixels: int, taps: int, whole: in
     return max(1, vectors)
 
 
-def row_tile(module: IRModule, tile: RowTile) -> str:
-    """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("row tile", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
+def call_row_tile(f: Function, tile: RowTile, *operands: Index) -> None:
+    """Call the function for ``tile``."""
     stem = f"row.{tile.kind}.{tile.dtype.name}.{tile.pixels}x{tile.taps}"
-    return module.share(key, _RowTileWriter(module, tile, module.unique(stem)).write())
+    f.call_leaf(stem, _write_row_tile, (tile,), *operands)
+
+
+def _write_row_tile(f: Function, tile: RowTile) -> None:
+    _RowTileWriter(f, tile).write()
 
 
 class _RowTileWriter:
     """Writes one function."""
 
-    def __init__(self, module: IRModule, tile: RowTile, name: str) -> None:
-        self.tile = tile
-        self.f: Function = module.function(name, ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64"))
-        self.x, self.x_row, self.x_pixel, self.w, self.w_tap = self.f.params[:5]
-        self.y, self.y_pixel, self.rows, self.channels = self.f.params[5:]
+    def __init__(self, f: Function, tile: RowTile) -> None:
+        self.f, self.tile = f, tile
+        self.x, self.x_row, self.x_pixel, self.w, self.w_tap = f.params[:5]
+        self.y, self.y_pixel, self.rows, self.channels = f.params[5:]
         self.element = memory_type(tile.dtype)
-        self.lanes = tile_lanes(module.target, tile.dtype)
+        self.lanes = tile_lanes(f.target, tile.dtype)
         self.some = Lanes(self.element)
 
-    def write(self) -> str:
+    def write(self) -> None:
         f, tile = self.f, self.tile
         body = self._forward if tile.kind == "forward" else self._weights
         rest = None if tile.ragged else 0
@@ -109,7 +107,6 @@ class _RowTileWriter:
             with part.turns() as (loop, self.some):
                 body(loop.index, vectors)
             vectors = 1
-        return f.finish()
 
     # -- memory -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Range, Scratch
 from staticgrad.compiler.emit.convolution.planes import Segment, Segments
+from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import span
@@ -128,6 +129,10 @@ class ByUnits(ConvolutionPlan):
 
     __slots__ = ()
     units: Units
+    result: UnitResult
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        return self.result.block
 
     def prepare(self, writer: ConvolutionWriter) -> None:
         """Write what comes before the units: nothing, unless a plan says otherwise."""

@@ -22,10 +22,11 @@ import functools
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.plane_tile import Kind, below, meetings, store_first
+from staticgrad.compiler.emit.convolution.images import Kind
+from staticgrad.compiler.emit.convolution.plane_tile import below, meetings, store_first
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.lanes import joined
-from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -75,14 +76,14 @@ def is_small(tile: SmallPlaneTile, target: Target) -> bool:
     return sum(a * b for a, b in zip(vectors, taps, strict=True)) <= MOST_PRODUCTS
 
 
-def small_plane_tile(module: IRModule, tile: SmallPlaneTile) -> str:
-    """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("small plane tile", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
+def call_small_plane_tile(f: Function, tile: SmallPlaneTile, x: Value, w: Value, y: Value) -> None:
+    """Call the function for ``tile``."""
     stem = f"small_plane.{tile.kind}.{tile.dtype.name}.{tile.size[0]}x{tile.size[1]}"
-    return module.share(key, _SmallPlaneTileWriter(module, tile, module.unique(stem)).write())
+    f.call_leaf(stem, _write_small_plane_tile, (tile,), x, w, y)
+
+
+def _write_small_plane_tile(f: Function, tile: SmallPlaneTile) -> None:
+    _SmallPlaneTileWriter(f, tile).write()
 
 
 class _LoadedRows:
@@ -126,23 +127,21 @@ class _LoadedRows:
 class _SmallPlaneTileWriter:
     """Writes one function."""
 
-    def __init__(self, module: IRModule, tile: SmallPlaneTile, name: str) -> None:
-        self.tile = tile
-        self.f: Function = module.function(name, ("ptr", "ptr", "ptr"))
-        x, self.w, self.y = self.f.params
+    def __init__(self, f: Function, tile: SmallPlaneTile) -> None:
+        self.f, self.tile = f, tile
+        x, self.w, self.y = f.params
         self.element = memory_type(tile.dtype)
-        self.lanes = tile_lanes(module.target, tile.dtype)
+        self.lanes = tile_lanes(f.target, tile.dtype)
         self.type = vector(self.element, self.lanes)
         self.pitch = tile.pitch
-        self.x = _LoadedRows(self.f, tile.dtype, x, tile.x_row, tile.size)
+        self.x = _LoadedRows(f, tile.dtype, x, tile.x_row, tile.size)
 
-    def write(self) -> str:
+    def write(self) -> None:
         if self.tile.kind == "weights":
             self._weights()
         else:
             for vertical, numbers in self.tile.rows().items():
                 self._forward(vertical, numbers)
-        return self.f.finish()
 
     def _vectors(self, vertical: Taps) -> int:
         """The number of vectors that the rows of a phase fill."""

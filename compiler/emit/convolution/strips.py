@@ -19,7 +19,7 @@ from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import fill_zero, span
-from staticgrad.compiler.emit.parallel import divide
+from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.frozen import frozen
 
 
@@ -55,8 +55,8 @@ class Strip:
 
     def frame_rows(self, f: Function, block: Range) -> Range:
         """The rows of the frame that a block reads, whether they are in the image or not."""
-        low, _ = divide(f, block[0], self.spacing)
-        end, _ = divide(f, f.add(block[1], self.spacing - 1), self.spacing)
+        low = quotient(f, block[0], self.spacing)
+        end = quotient(f, f.add(block[1], self.spacing - 1), self.spacing)
         return (
             f.add(f.mul(low, self.step), self.first),
             f.add(f.mul(f.sub(end, 1), self.step), self.first + self.reach),
@@ -100,23 +100,3 @@ class Strip:
         return PrefetchLines.of_rows(
             writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:]
         )
-
-
-def all_inside(taps: Taps, image: Image) -> bool:
-    """True if every row that a phase reads is in the image."""
-    last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
-    return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]
-
-
-def reached(f: Function, taps: Taps, image: Image, t: Index) -> Range:
-    """The taps, a range of their numbers, that read rows in the image for row ``t`` of a phase; it may be empty."""
-    if taps.number == 0 or all_inside(taps, image):
-        return 0, taps.number
-    above = image.offset[0] - taps.origin  # rows of the frame from the first one read by row 0 to the image
-
-    def number(row: int) -> Index:
-        """The first tap that does not read above a row of the image."""
-        before = f.max(f.sub(above + row, f.mul(t, taps.step)), 0)
-        return divide(f, f.add(before, taps.dilation - 1), taps.dilation)[0]
-
-    return number(0), f.min(number(image.size[0]), taps.number)

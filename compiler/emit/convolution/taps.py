@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, unaliased, x_image
 from staticgrad.compiler.emit.convolution.plan import Range
-from staticgrad.compiler.emit.llvm import Function, integer
+from staticgrad.compiler.emit.llvm import Function, Index
+from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -96,10 +97,8 @@ def phase_rows(f: Function, taps: Taps, block: Range) -> Range:
         return block
     if isinstance(low, int):  # the only block
         return 0, taps.count
-    spacing = integer(taps.spacing)
-    start = f.binary("sdiv", low, spacing)
-    size = f.add(f.sub(high, low), taps.spacing - 1 - taps.first)
-    count = size // taps.spacing if isinstance(size, int) else f.binary("sdiv", size, spacing)
+    start = quotient(f, low, taps.spacing)
+    count = quotient(f, f.add(f.sub(high, low), taps.spacing - 1 - taps.first), taps.spacing)
     return start, f.add(start, count)
 
 
@@ -111,3 +110,26 @@ def beside(taps: Taps, image: Image) -> tuple[int, int]:
     last = (taps.count - 1) * taps.step
     left = sum(column < low for column in first)
     return left, min(taps.number - left, sum(column + last >= high for column in first))
+
+
+def within(f: Function, origin: Index, step: int, size: int, count: Index) -> Range:
+    """The t < ``count`` with 0 <= origin + t·step < size, as a range; it is empty where there are none."""
+
+    def first(above: Index) -> Index:  # the first t with t·step >= above
+        return f.min(count, quotient(f, f.add(f.max(above, 0), step - 1), step))
+
+    return first(f.sub(0, origin)), first(f.sub(size, origin))
+
+
+def reached(f: Function, taps: Taps, image: Image, t: Index) -> Range:
+    """The taps, a range of their numbers, that read rows in the image for row ``t`` of a phase; it may be empty."""
+    if taps.number == 0 or all_inside(taps, image):
+        return 0, taps.number
+    origin = f.add(f.mul(t, taps.step), taps.origin - image.offset[0])
+    return within(f, origin, taps.dilation, image.size[0], taps.number)
+
+
+def all_inside(taps: Taps, image: Image) -> bool:
+    """True if every row that a phase reads is in the image."""
+    last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
+    return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]

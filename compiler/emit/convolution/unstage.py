@@ -1,8 +1,7 @@
-"""Blocks of rows of a result whose tiles have channels beside each other: where they are written and how they are
-brought into their place.
+"""The results of units: where tiles write them, and how they are brought into their place.
 
-Input: the result's strides, and how far pixels of a scratch block lie apart. Output: where tiles write, in the
-result if its channels are contiguous, else in the scratch block; the copy from there, and the call of the epilogue.
+Input: the result's strides, and those of a scratch block. Output: where tiles write, in the result or in the scratch
+block of a worker; the copy from there, and the call of the epilogue.
 """
 
 from __future__ import annotations
@@ -13,67 +12,71 @@ from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.machine import PAGE
-from staticgrad.compiler.emit.microkernel import Matrix, span
+from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
+
+Strides = tuple[int, int, int, int]  # n, o, p, q
 
 
 @frozen
-class ResultRows:
-    """The rows of the result of one image, ``columns`` pixels of ``outputs`` channels each."""
+class UnitResult:
+    """Some outputs and rows of the result of one image, ``columns`` pixels wide."""
 
-    strides: tuple[int, int, int, int]  # n, o, p, q
-    outputs: int
+    strides: Strides  # of the result
+    block: Strides  # of the scratch block, in which an epilogue finds a result that is not stored
+    outputs: int  # of all groups
     columns: int
     stored: bool  # the kernel stores its raw result
-    pixel: int  # elements from pixel to pixel in the scratch block
-    together: bool  # rows that lie behind each other are copied as one run
+    direct: bool  # tiles write into the result
 
-    @property
-    def direct(self) -> bool:
-        """Tiles are written into the result."""
-        return self.stored and (self.strides[1] == 1 or self.outputs == 1)
+    @staticmethod
+    def of_pixels(kernel: Convolution, pixel: int, direct: bool | None = None) -> UnitResult:
+        """Whole rows, in the scratch block channels last, with pixels ``pixel`` elements apart. Tiles write into a
+        result whose channels are contiguous, unless something else is said."""
+        (_, outputs, _, columns), strides = kernel.result_sizes, kernel.result_strides
+        direct = strides[1] == 1 or outputs == 1 if direct is None else direct
+        block = (0, 1, columns * pixel, pixel)
+        return UnitResult(strides, block, outputs, columns, kernel.store_raw, kernel.store_raw and direct)
 
-    @property
-    def raw_strides(self) -> tuple[int, int, int, int]:
-        """The strides of the scratch block in which the epilogue finds a result that is not stored."""
-        return 0, 1, self.columns * self.pixel, self.pixel
+    @staticmethod
+    def of_planes(kernel: Convolution, rows: int) -> UnitResult:
+        """Some rows of some outputs, in the scratch block plane by plane."""
+        (_, outputs, _, columns), stored = kernel.result_sizes, kernel.store_raw
+        return UnitResult(kernel.result_strides, (0, rows * columns, columns, 1), outputs, columns, stored, stored)
 
     @property
     def text(self) -> str:
         """The text of the way in which rows get where they belong, behind a semicolon; "" where tiles write there."""
         return "" if self.direct else "; rows of the result by way of scratch memory"
 
-    def elements(self, rows: int) -> int:
-        """The elements of a scratch block of so many rows."""
-        return 0 if self.direct else rows * self.columns * self.pixel
+    @property
+    def written(self) -> tuple[int, int, int]:
+        """The strides of outputs, rows and pixels where tiles write."""
+        return (self.strides if self.direct else self.block)[1:]
 
-    def place(self, writer: ConvolutionWriter, tile: Value, number: Index, first: Index) -> tuple[Value, int, int]:
-        """The address at which tiles write row 0 of image ``number``, and the strides of rows and pixels there; the
-        scratch block at ``tile`` begins with row ``first``."""
+    def elements(self, count: int) -> int:
+        """The elements of a scratch block of so many rows, or planes."""
+        return 0 if self.direct else count * max(self.block)
+
+    def place(self, writer: ConvolutionWriter, number: Index, output: Index, row: Index) -> Value:
+        """The address at which tiles write the first element of image ``number``; the scratch block, the worker's area
+        ``tile``, begins with this output and row."""
         if self.direct:
-            return writer.at(writer.result_pointer, (number, self.strides[0])), self.strides[2], self.strides[3]
-        row = self.columns * self.pixel
-        return writer.at(tile, (first, -row)), row, self.pixel
+            return writer.at(writer.result_pointer, (number, self.strides[0]))
+        return writer.at(writer.area("tile"), (output, -self.block[1]), (row, -self.block[2]))
 
-    def finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: Range) -> None:
-        """Bring a block of rows where it belongs, and call the epilogue."""
-        f, raw, line = writer.f, writer.result, self.columns * self.pixel
+    def finish(self, writer: ConvolutionWriter, number: Index, outputs: Range, rows: Range) -> None:
+        """Bring a unit where it belongs, and call the epilogue."""
+        f, raw = writer.f, writer.result
         if raw is None:
-            raw = writer.at(tile, (rows[0], -line))
+            raw = self.place(writer, number, outputs[0], rows[0])
         elif not self.direct:
-            r_n, r_o, r_p, r_q = self.strides
-            to = writer.at(raw, (number, r_n), (rows[0], r_p))
-            count = f.sub(rows[1], rows[0])
+            (r_n, r_o, r_p, r_q), (_, _, line, pixel) = self.strides, self.block
             crowded = self.outputs > _lines_kept(r_o * writer.dtype.itemsize)
-            if self.together and r_p == self.columns * r_q:
-                pixels, run = Matrix(tile, 1, self.pixel), f.mul(count, self.columns)
-                writer.copy(Matrix(to, r_o, r_q), pixels, self.outputs, run, self.columns, along_source=not crowded)
-            else:
-                with span(f, 0, count) as p:
-                    target = Matrix(writer.at(to, (p, r_p)), r_o, r_q)
-                    source = Matrix(writer.at(tile, (p, line)), 1, self.pixel)
-                    writer.copy(target, source, self.outputs, self.columns)
-        writer.finish(raw, [(number, f.add(number, 1)), (0, self.outputs), rows, (0, self.columns)])
+            to = writer.at(raw, (number, r_n), (rows[0], r_p))
+            axes = (f.sub(rows[1], rows[0]), r_p, line), (self.columns, r_q, pixel), (self.outputs, r_o, 1)
+            writer.rearrange(to, writer.area("tile"), *axes, least=self.columns, along_source=not crowded)
+        writer.finish(raw, [(number, f.add(number, 1)), outputs, rows, (0, self.columns)])
 
 
 def _lines_kept(stride: int) -> int:
