@@ -49,7 +49,7 @@ nitpick_ignore_regex = [
     ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"Picture"),  # what notebooks show
-    ("py:class", r"staticgrad\.(graph\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
+    ("py:class", r"staticgrad\.(scopes\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
     ("py:class", r"staticgrad\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 
