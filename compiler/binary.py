@@ -45,6 +45,7 @@ from staticgrad.compiler.program import (
     KeySlot,
     PreparedSlot,
     Program,
+    SizesSlot,
     Slot,
     StateSlot,
     Stepwise,
@@ -52,6 +53,9 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
+from staticgrad.extents import OpenSize, is_open
+from staticgrad.extents import from_plain as size_from_plain
+from staticgrad.extents import to_plain as to_plain_size
 from staticgrad.progress import shown
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
@@ -183,13 +187,15 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
                 return ("version", numbers["variable"][slot.name])
             case PreparedSlot():
                 return ("prepared", slot.count)
+            case SizesSlot():
+                return ("sizes", tuple([(size.number, size.low, size.high) for size in slot.sizes]))
             case ConstantSlot():
                 value = np.ascontiguousarray(slot.value)
                 data = value.tobytes()
                 return ("constant", _type(TensorType(slot.value.shape, value.dtype)), given.get(data, data))
         raise TypeError(f"{slot!r} is not kept")
 
-    checks = tuple((KINDS.index(c.kind), c.size, c.offset, c.wraps) for c in interface.checks)
+    checks = tuple((KINDS.index(c.kind), to_plain_size(c.size), c.offset, c.wraps) for c in interface.checks)
     numbers_of = (interface.arena_bytes, interface.borrows, interface.workers, interface.flops, interface.bytes)
     return ((*numbers_of, interface.polls, tuple(map(slot, interface.slots)), checks), code_to_plain(code))
 
@@ -227,6 +233,8 @@ def _slot(data: Plain, names: Digest) -> Slot:
             return VersionSlot(names.variables[number])
         case ("prepared", int(count)) if count >= 0:
             return PreparedSlot(count)
+        case ("sizes", tuple(ranges)):
+            return SizesSlot(tuple([OpenSize(number, low, high) for number, low, high in ranges]))
         case ("constant", type_, bytes(content)):
             return _constant(_type_of(type_), content)
         case ("constant", type_, int(number)) if 0 <= number < len(names.constants):
@@ -242,19 +250,19 @@ def _constant(type_: TensorType, content: bytes) -> ConstantSlot:
 
 def _check(data: Plain) -> Check:
     match data:
-        case (int(kind), int(size), int(offset), bool(wraps)) if 0 <= kind < len(KINDS) and offset >= 0:
-            return Check(KINDS[kind], "", None, size, offset, wraps)
+        case (int(kind), size, int(offset), bool(wraps)) if 0 <= kind < len(KINDS) and offset >= 0:
+            return Check(KINDS[kind], "", None, size_from_plain(size), offset, wraps)
     raise ValueError(f"no check: {data!r}")
 
 
 def _type(type_: TensorType) -> Plain:
-    return (type_.dtype.name, sizes(type_.shape))
+    return (type_.dtype.name, tuple(map(to_plain_size, sizes(type_.shape))))
 
 
 def _type_of(data: Plain) -> TensorType:
     match data:
         case (str(dtype), tuple(shape)) if dtype in DTYPE_NAMES:
-            known = tuple(size for size in shape if isinstance(size, int) and size >= 0)
-            if len(known) == len(shape):
+            known = tuple(map(size_from_plain, shape))
+            if all(is_open(size) or size >= 0 for size in known):
                 return TensorType(known, dtype_of(dtype))
     raise ValueError(f"no type: {data!r}")

@@ -3,7 +3,7 @@ kept."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target, current_target
@@ -29,6 +29,7 @@ class CompileOptions:
     prepares: bool = False  # whether what follows from variables alone is kept from call to call
     stepwise: bool = False  # each step is a function of its own, to be run beside its reference
     blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
+    sizes: Literal["ranges", "exact"] = "ranges"  # what sizes that feeds bind are compiled for
 
     @staticmethod
     def from_environment() -> CompileOptions:

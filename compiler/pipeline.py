@@ -32,7 +32,7 @@ from staticgrad.compiler.memory.problems import Pinned
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
-from staticgrad.compiler.program import BufferPlan, Program, Slot, Stepwise
+from staticgrad.compiler.program import BufferPlan, Program, SizesSlot, Slot, Stepwise
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.costs import step_cost
@@ -44,6 +44,7 @@ from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Memory, Step
+from staticgrad.extents import open_sizes
 from staticgrad.graph import Tensor
 from staticgrad.scopes import unscoped
 from staticgrad.text import print_nodes
@@ -73,7 +74,7 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     steps = donate(steps, pinned)
     share, seconds = options.memory != "none", options.planning_seconds
     plan = plan_memory(steps, share=share, seconds=seconds, pinned=pinned, lasting=kept)
-    slots = (*slots, *(prepared.slots if prepared is not None else ()))
+    slots = (*slots, *(prepared.slots if prepared is not None else ()), *_sizes(region))
     flows = describe_flows(steps, slots, plan)
     stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
     poison = options.memory == "poison"
@@ -100,6 +101,12 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
             stepwise=Stepwise(tuple(steps), plan.offsets, region, places) if stepwise else None,
         )
     )
+
+
+def _sizes(region: Region) -> tuple[SizesSlot, ...]:
+    """The slot of the sizes that feeds bind, where some are open."""
+    sizes = open_sizes(tuple([x.type.shape for x in region.feeds]))
+    return (SizesSlot(tuple(sorted(sizes, key=lambda size: size.number))),) if sizes else ()
 
 
 def _may_prepare(options: CompileOptions, pinned: Sequence[Pinned]) -> bool:

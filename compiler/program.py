@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.errors import SourceLine
+from staticgrad.extents import OpenSize
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.types import TensorType
@@ -104,6 +105,13 @@ class CallbackSlot:
 
 
 @frozen
+class SizesSlot:
+    """int64[len(sizes)]: the numbers that the feeds of a call give the open sizes of the program."""
+
+    sizes: tuple[OpenSize, ...]
+
+
+@frozen
 class VersionSlot:
     """int64: how many writes a variable of the session has seen."""
 
@@ -118,7 +126,9 @@ class PreparedSlot:
     count: int
 
 
-Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot | VersionSlot | PreparedSlot
+Slot = (
+    FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot | SizesSlot | VersionSlot | PreparedSlot
+)
 
 
 @frozen

@@ -162,6 +162,16 @@ def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> 
     return bindings
 
 
+def known_symbols(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> frozenset[Symbol]:
+    """The sizes of feeds that were open when declared and are numbers in ``shapes``."""
+    known: dict[Symbol, int] = {}
+    for x, shape in zip(tensors, shapes, strict=True):
+        for size, actual in zip(x.shape, shape, strict=True):
+            if not isinstance(size, int) and isinstance(actual, int):
+                unify(size, actual, known, f"{x.name!r}")
+    return frozenset(known)
+
+
 def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor, TensorType]:
     """The type of each fed tensor in a call with feeds of these shapes."""
     return {x: TensorType(shape, x.dtype) for x, shape in zip(tensors, shapes, strict=True)}

@@ -13,20 +13,40 @@ from typing import TYPE_CHECKING, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
+from staticgrad.errors import StaticGradError
+from staticgrad.extents import range_of
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.types import TensorType
+from staticgrad.types import Symbol, TensorType
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
+    from staticgrad.compiler.regions.ranges import RangedRegion, RangeError
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
 
 V = TypeVar("V")
+
+
+@frozen(eq=False)
+class Made:
+    """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them."""
+
+    runner: Runner
+    served: Runner | None = None
+
+
+@frozen(eq=False)
+class _Served:
+    """A program for ranges of sizes, and which sizes those are."""
+
+    runner: Runner
+    ranged: RangedRegion
 
 
 class Compiler:
@@ -40,10 +60,13 @@ class Compiler:
         self._num_threads = num_threads
         self._check_numerics = check_numerics
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
+        # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
+        self._served: Recent[_Served | RangeError] = Recent(KEPT_PROGRAMS)
 
     def forget(self) -> None:
         """Give up the programs."""
         self._runners.clear()
+        self._served.clear()
 
     def options(self) -> CompileOptions:
         """The session's options, with the switches as they are now."""
@@ -68,26 +91,98 @@ class Compiler:
         tensors: Sequence[Tensor],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-    ) -> Runner:
+        fixed: frozenset[Symbol] = frozenset(),
+    ) -> Made:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types. What follows
-        from variables alone is kept from call to call."""
+        from variables alone is kept from call to call. It serves the ranges in which open sizes lie, but for those that
+        are ``fixed``, if that can be."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        key = (
-            self.store.graph.version,
-            tuple(map(id, tensors)),
-            tuple(map(id, ops)),
-            tuple((id(x), t) for x, t in feeds.items()),
-            repr(options),  # a budget of 1 byte is not 1.0, the whole
-        )
+        fetches = [*tensors, *ops]
+        # A budget of 1 byte is not 1.0, the whole.
+        key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
+        served = self._serving(fetches, feeds, options, key, fixed)
+        if served is not None:
+            return served
+        exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
-            region = self._region([*tensors, *ops], feeds, options)
-            return self._runners.put(key, self._runner(region, replace(options, prepares=True)))
+            region = self._region(fetches, feeds, options)
+            return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return self.once(self._runners, key, compiled)
+        return Made(self.once(self._runners, exact, compiled))
+
+    # -- ranges of sizes ----------------------------------------------------------------------------------------------
+
+    def _serving(
+        self,
+        fetches: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        options: CompileOptions,
+        key: tuple[object, ...],
+        fixed: frozenset[Symbol],
+    ) -> Made | None:
+        """The program for the ranges of the sizes of a call; None where it has to be compiled for these sizes alone.
+
+        Sizes for which no range can be served become fixed, one after the other, always in the same order: which
+        program serves a call follows from its sizes, whatever was called before.
+        """
+        if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
+            return None
+        bindings = self._bindings(feeds)
+        if bindings is None:
+            return None
+        fixed |= {symbol for symbol, number in bindings.items() if number == 0}
+        while not fixed.issuperset(bindings):
+            known, given = fixed, tuple((id(x), t.dtype) for x, t in feeds.items())
+            ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
+            place = (*key, given, ranges)
+            found = self.once(
+                self._served, place, lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known))
+            )
+            if isinstance(found, _Served):
+                numbers = found.ranged.numbers(bindings)
+                return None if numbers is None else Made(found.runner.at(numbers), found.runner)
+            fixed |= found.symbols
+        return None
+
+    def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
+        """The open sizes of a call; None where they contradict what is declared, which is said elsewhere."""
+        from staticgrad.compiler.regions.cut import bind_feeds
+
+        try:
+            return bind_feeds(self.store.graph, feeds)
+        except StaticGradError:
+            return None
+
+    def _serve(
+        self,
+        fetches: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        options: CompileOptions,
+        bindings: Mapping[Symbol, int],
+        fixed: frozenset[Symbol],
+    ) -> _Served | RangeError:
+        """The program for the ranges of sizes, or which of them it needs known. All of them where the graph refuses
+        sizes: what is wrong is said by numbers."""
+        with importing():
+            from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
+        try:
+            ranged = cut_for_ranges(
+                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+            )
+            with naming(ranged.groups):
+                return _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
+        except RangeError as error:
+            return error
+        except StaticGradError as error:
+            return RangeError(str(error), frozenset(bindings))
 
     def timed_runner(
-        self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
+        self,
+        fetches: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        options: CompileOptions,
+        fixed: frozenset[Symbol] = frozenset(),
     ) -> NativeRunner:
         """The program that computes ``fetches`` and notes the time after each step, on a copy of the state."""
         from staticgrad.compiler.binary import binary
@@ -136,7 +231,8 @@ class Compiler:
                 from staticgrad.compiler.binary import binary
                 from staticgrad.runtime.native import NativeRunner
 
-            return NativeRunner(binary(region, self._tuned(region, options), pinned), self.store)
+            tuned = replace(self._tuned(region, options), sizes="exact")  # the region says by now for which
+            return NativeRunner(binary(region, tuned, pinned), self.store)
 
         def counted() -> LoadedRunner:
             runner = loaded()

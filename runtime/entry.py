@@ -22,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ class Field:
 
 
 RECORD = 6  # words
+READ_YET = 16  # sizes whose records are kept for calls that have begun with them
+_UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, of as many feeds as a sized entry may have
 MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them
 
 # offsets in bytes
@@ -210,6 +213,7 @@ class Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
 
     marks: np.ndarray[Any, np.dtype[np.uint64]]
     kept: tuple[object, ...]
+    arrays: deque[tuple[object, ...]]  # of the latest sizes that it was pointed at, some of which a call may yet read
 
 
 @frozen
@@ -276,9 +280,28 @@ def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
     for word, value in values.items():
         words[word] = value
     words[EntryWord.FIRST_API :] = machinery.api
-    words.marks = marks
+    words.marks, words.arrays = marks, deque(maxlen=READ_YET)
     words.kept = (spec, feeds, feed_dims, leaves, leaf_dims, versions, machinery)
     return function_of(machinery.definition, words, None), words
+
+
+def closed(words: Descriptor) -> bool:
+    """Let an entry know no arrays, so that every call goes the slow way; False, and it stays as it is, where one is
+    running. Each step is one to other threads, and a call looks at the word for the feeds first."""
+    before = words[EntryWord.FEED_RECORDS]
+    words[EntryWord.FEED_RECORDS] = _UNKNOWN.ctypes.data
+    if words[EntryWord.BUSY]:
+        words[EntryWord.FEED_RECORDS] = before
+        return False
+    return True
+
+
+def open_for(words: Descriptor, feeds: Sequence[ArraySpec], leaves: Sequence[ArraySpec]) -> None:
+    """Let an entry that was ``closed`` know these arrays, as many as it was made for."""
+    (given, given_dims), (made, made_dims) = _records(feeds, made=False), _records(leaves, made=True)
+    words.arrays.append((given, given_dims, made, made_dims))
+    words[EntryWord.LEAF_RECORDS] = made.ctypes.data
+    words[EntryWord.FEED_RECORDS] = given.ctypes.data
 
 
 _Words = np.ndarray[Any, np.dtype[np.int64]]

@@ -166,9 +166,9 @@ class _EntryWriter:
     def _check_feeds(self) -> None:
         f = self.f
         self.require(self.same(self.nargs, self.at(EntryWord.FEEDS)))
-        records, array_type = self.at(EntryWord.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
+        self.known, array_type = self.at(EntryWord.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
         with f.loop(0, self.nargs) as feed:
-            record = self.record(records, feed.index)
+            record = self.record(self.known, feed.index)
             array = self.item(self.args, feed.index)
             self.require(f.call(self.fits, "i1", array, record, integer(READABLE, "i32"), array_type))
 
@@ -306,6 +306,8 @@ class _EntryWriter:
         with f.when(guarded):
             self._take_lock(answer)
         self.require(self.same(self.at(EntryWord.BUSY), 0), "drop")
+        # Making results and waiting let other threads run, which may have pointed the entry at other sizes.
+        self.require(f.compare("icmp eq", self.at(EntryWord.FEED_RECORDS, "ptr"), self.known), "drop")
         gate = self.at(EntryWord.GATE, "ptr")
         with f.when(f.compare("icmp ne", gate, null)):
             self.require(self.same(f.load("i64", gate), 0), "drop")

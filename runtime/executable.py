@@ -18,12 +18,12 @@ from staticgrad.errors import FeedError, StaticGradError, refuse_copies
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
-from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, ready, types_of
 from staticgrad.runtime.compiler import Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
-from staticgrad.types import Shape, TensorType, sizes
+from staticgrad.types import Shape, Symbol, TensorType, sizes
 
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
     from staticgrad.html.markup import Picture
-    from staticgrad.runtime.native import NativeRunner
+    from staticgrad.runtime.native import FastEntry, NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
     from staticgrad.runtime.runner import Runner
 
 Level = Literal["graph", "kernels", "llvm", "asm"]
 Shapes = tuple[tuple[int, ...], ...]
+MOST_FEEDS = 256  # of a fast entry that serves many sizes
 LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
 
 
@@ -72,9 +73,9 @@ class Executable(vectorcall.Forwarding):
 
     __slots__ = {
         **dict.fromkeys(
-            ("__call__", "__weakref__", "_compiler", "_entries", "_latest", "_leaves", "_list", "_options")
+            ("__call__", "__weakref__", "_compiler", "_entries", "_fixed", "_latest", "_leaves", "_list", "_options")
         ),
-        **dict.fromkeys(("_pack", "_places", "_plain", "_runners", "_single", "_tensors")),
+        **dict.fromkeys(("_pack", "_places", "_plain", "_points", "_runners", "_shared", "_single", "_tensors")),
         "feeds": "The tensors that are fed, in the order of the arrays.",
         "fetches": "The nest of tensors and ops whose values a call gives.",
         "session": "The session whose state it reads and writes.",
@@ -106,7 +107,10 @@ class Executable(vectorcall.Forwarding):
         self._plain = self._places == list(range(len(self._tensors)))  # results are the leaves, one for one
         self._runners: dict[Shapes, Runner] = {}
         self._entries: dict[Shapes, Callable[..., Any]] = {}
+        self._shared: dict[int, tuple[Runner, FastEntry, Callable[..., Any]]] = {}  # by programs that serve many sizes
+        self._points: dict[Shapes, Callable[[], bool]] = {}
         self._latest: Runner | None = None
+        self._fixed: frozenset[Symbol] = frozenset()
         self._single = isinstance(fetches, Tensor)
         flat = type(fetches) is list and len(fetches) == len(leaves)
         self._list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
@@ -116,6 +120,7 @@ class Executable(vectorcall.Forwarding):
     def _prepare(self, shapes: Sequence[Shape]) -> None:
         """Compile for these shapes now if every size in them is a number."""
         types = types_of(self.feeds, shapes).values()
+        self._fixed = known_symbols(self.feeds, shapes)
         if all(t.static for t in types):
             self._runner(tuple(sizes(t.shape) for t in types))
 
@@ -205,7 +210,8 @@ class Executable(vectorcall.Forwarding):
         runner = self._runners.get(shapes) or self._compile(shapes)
         if runner is not self._latest:
             self._latest = runner
-            self.__call__ = self._entries.get(shapes, self._call)
+            point = self._points.get(shapes)
+            self.__call__ = self._entries.get(shapes, self._call) if point is None or point() else self._call
         return runner
 
     def _start(self) -> None:
@@ -218,29 +224,57 @@ class Executable(vectorcall.Forwarding):
         return self._compiler.lock.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
 
     def _compile_now(self, shapes: Shapes, feeds: Mapping[Tensor, TensorType]) -> Runner:
-        runner = self._compiler.runner(self._leaves, self._tensors, feeds, self._options)
+        made = self._compiler.runner(self._leaves, self._tensors, feeds, self._options, self._fixed)
+        runner = made.runner
         if len(self._runners) >= KEPT_PROGRAMS:
             oldest = next(iter(self._runners))
-            self._runners.pop(oldest, None)
-            self._entries.pop(oldest, None)
-        self._entries[shapes] = entry = self._entry(runner, tuple(feeds.values()))
+            for known in (self._runners, self._entries, self._points):
+                known.pop(oldest, None)
+        types = tuple(feeds.values())
+        entry = self._entry(runner, types) if made.served is None else self._sized_entry(made.served, runner, types, shapes)
+        self._entries[shapes] = entry
         if entry != self._call:
             self._start()
         self._runners[shapes] = runner
         return runner
 
-    def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:
-        """The fastest function that does what ``_call`` does for arrays of these types."""
+    def _sized_entry(
+        self, served: Runner, runner: Runner, types: Sequence[TensorType], shapes: Shapes
+    ) -> Callable[..., Any]:
+        """``_entry`` of a program that serves many sizes: one, which is pointed at those of each call."""
+        native = self._as_native(runner)
+        if native is None or len(types) > MOST_FEEDS:
+            return self._call
+        if id(served) not in self._shared:
+            made: list[FastEntry] = []
+            function = self._entry(runner, types, made)
+            if not made:
+                return self._call
+            self._shared[id(served)] = served, made[0], function
+        _, fast, function = self._shared[id(served)]
+        self._points[shapes] = functools.partial(native.point, fast, types, self._places)
+        return function
+
+    def _entry(
+        self, runner: Runner, types: Sequence[TensorType], made: list[FastEntry] | None = None
+    ) -> Callable[..., Any]:
+        """The fastest function that does what ``_call`` does for arrays of these types; what it stands on is added to
+        ``made``."""
         mentioned = [place for place in self._places if place >= 0]
         native = self._as_native(runner)
         if native is None or len(set(mentioned)) != len(mentioned):
             return self._call
-        if self._single or self._list:
-            return native.entry(types, self._places, self._single, self._call) or self._call
         missed = object()
-        entry = native.entry(types, self._places, False, lambda *arrays, out=None: missed)
-        if entry is None:
+        flat = self._single or self._list
+        slow = self._call if flat else lambda *arrays, out=None: missed
+        fast = native.entry(types, self._places, self._single, slow)
+        if fast is None:
             return self._call
+        if made is not None:
+            made.append(fast)
+        entry = fast.function
+        if flat:
+            return entry
         fetches, pack, call = self.fetches, self._pack, self._call
 
         def packed(*arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -336,7 +370,9 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        runner = self._compiler.lock.exclusive(self._compiler.timed_runner, self._leaves, types, self._options)
+        runner = self._compiler.lock.exclusive(
+            self._compiler.timed_runner, self._leaves, types, self._options, self._fixed
+        )
         return profile(runner, given)
 
     @boundary

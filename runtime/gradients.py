@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from staticgrad.compiler.regions.region import Region, gradients_read
 from staticgrad.errors import FetchError
+from staticgrad.extents import at_sizes
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.sources import ACCUMULATED_GRAD
 from staticgrad.optable import Array
@@ -71,6 +72,32 @@ class GradientReader:
         if runner is None:
             runner = self._runners[absent] = self._load(without(self.region, absent) if absent else self.region)
         return runner
+
+    def at(self, numbers: tuple[int, ...]) -> Runner:
+        """The runner for these open sizes."""
+        return _SizedReader(self, numbers)
+
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
+    ) -> list[Array]:
+        """Run once; gradients stay as they are."""
+        return self.current().run(arrays, outs, tape)
+
+
+class _SizedReader:
+    """A reader for some open sizes of its program."""
+
+    def __init__(self, reader: GradientReader, numbers: tuple[int, ...]) -> None:
+        self._reader = reader
+        self._numbers = numbers
+        self.types = at_sizes(reader.types, numbers)
+
+    def current(self) -> Runner:
+        """The program for the gradients that are there now, at these sizes."""
+        return self._reader.current().at(self._numbers)
+
+    def at(self, numbers: tuple[int, ...]) -> Runner:
+        return self._reader.at(numbers)
 
     def run(
         self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None

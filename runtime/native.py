@@ -6,7 +6,9 @@ types it was compiled for. Each call takes a frame (pointer table and arena) fro
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,15 @@ from staticgrad.compiler.program import (
     KeySlot,
     PreparedSlot,
     Program,
+    SizesSlot,
     StateSlot,
     VersionSlot,
     least_seconds,
 )
 from staticgrad.errors import NumericsError, StaticGradError
+from staticgrad.extents import at_sizes, open_sizes, value_at
 from staticgrad.optable import Array
-from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, make_entry
+from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, closed, make_entry, open_for
 from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
@@ -79,16 +83,18 @@ def estimated_seconds(interface: Interface) -> float:
 
 class CallFrame:
     """The memory that one call in flight owns: the pointer table, the arena, the key of the random ops, the key of
-    those that repeat what another run drew, the versions of the variables from which the arena is prepared, the context
+    those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the arena is prepared, the context
     of a program that can be interrupted, what Python functions of the program have raised, and, once it is needed,
     ``call``: a function in machine code that calls the program with all that, and its descriptor."""
 
     __slots__ = (
-        "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "table",
-        "table_address",
+        "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "sizes",
+        "table", "table_address",
     )  # fmt: skip
 
-    def __init__(self, slots: int, arena_bytes: int, prepared: int = 0, context: Context | None = None) -> None:
+    def __init__(
+        self, slots: int, arena_bytes: int, prepared: int = 0, context: Context | None = None, sizes: int = 0
+    ) -> None:
         self.context = context
         self.call: tuple[Callable[[], Any], Descriptor] | None = None
         self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
@@ -97,6 +103,7 @@ class CallFrame:
         self.arena_address = data_address(self.arena)
         self.key = np.zeros(2, np.int64)
         self.again = np.zeros(2, np.int64)
+        self.sizes = np.zeros(sizes, np.int64)
         self.prepared = np.full(prepared, -1, np.int64)
         self.raised: list[BaseException] = []
         self.callbacks: list[object] = []  # that the table leads to
@@ -107,6 +114,19 @@ class CallFrame:
         raised = [*([] if stopped is None else [stopped]), *self.raised, None]
         self.raised.clear()
         return raised[0]
+
+
+class FastEntry:
+    """A function in machine code that runs a program, its descriptor, and the memory of its calls. ``lock`` is held
+    while it is pointed at other sizes."""
+
+    __slots__ = ("frame", "function", "lock", "words")
+
+    def __init__(self, function: Callable[..., Any], words: Descriptor, frame: CallFrame) -> None:
+        self.function = function
+        self.words = words
+        self.frame = frame
+        self.lock = threading.Lock()
 
 
 class NativeRunner:
@@ -160,6 +180,8 @@ class NativeRunner:
         self._callbacks: list[tuple[int, CallbackSlot]] = []
         self._kept_alive: list[object] = []
         self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
+        self._sizes: tuple[int, int] | None = None  # the slot's position, and how many there are
+        self._numbers: tuple[int, ...] = ()  # the open sizes
         types: dict[int, TensorType] = {}
         self.store.initialize(slot.name for slot in interface.slots if isinstance(slot, StateSlot | VersionSlot))
         for position, slot in enumerate(interface.slots):
@@ -181,11 +203,21 @@ class NativeRunner:
                 self._fixed.append((position, data_address(self.store.version_word(slot.name))))
             elif isinstance(slot, PreparedSlot):
                 self._prepared = position, slot.count
+            elif isinstance(slot, SizesSlot):
+                self._sizes = position, 1 + max(size.number for size in slot.sizes)
             else:
                 self._callbacks.append((position, slot))
-        self.types = tuple(types[index] for index in range(len(types)))
-        self._fresh = [maker(t.shape, t.dtype) for t in self.types]
+        self.types = self._open_types = tuple(types[index] for index in range(len(types)))
+        self._fresh = [] if open_sizes(self.types) else [maker(t.shape, t.dtype) for t in self.types]
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
+
+    def at(self, numbers: tuple[int, ...]) -> NativeRunner:
+        """The runner of the same program for these open sizes: frames and code are shared."""
+        sized = copy.copy(self)
+        sized._numbers = numbers
+        sized.types = at_sizes(self._open_types, numbers)
+        sized._fresh = [maker(t.shape, t.dtype) for t in sized.types]
+        return sized
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)
@@ -203,15 +235,15 @@ class NativeRunner:
         """The address of the words by which a program calls the function with this frame."""
         from staticgrad.interpreter import call_function
 
-        in_views = [_viewer(t) for t in slot.inputs]
-        out_views = [_viewer(t) for t in slot.outputs]
+        in_views = [_viewer(t, frame.sizes) for t in slot.inputs]
+        out_views = [_viewer(t, frame.sizes) for t in slot.outputs]
 
         count = len(slot.inputs) + len(slot.outputs)
 
         def call(address: int) -> int:
             operands = (ctypes.c_void_p * count).from_address(address)
             inputs = [view(operands[i]) for i, view in enumerate(in_views)]
-            results = call_function(slot.function, inputs, slot.outputs, slot.source)
+            results = call_function(slot.function, inputs, at_sizes(slot.outputs, frame.sizes.tolist()), slot.source)
             for i, (view, result) in enumerate(zip(out_views, results, strict=True), len(in_views)):
                 view(operands[i])[...] = result
             return 0
@@ -251,6 +283,7 @@ class NativeRunner:
             else:
                 results = [make() if out is None else out for make, out in zip(self._fresh, outs, strict=True)]
             table = frame.table
+            frame.sizes[:] = self._numbers
             for position, index in self._feeds:
                 table[position] = data_address(arrays[index])
             for position, index in self._fetches:
@@ -314,7 +347,7 @@ class NativeRunner:
         marks = frame.call[1].marks if frame.call is not None else None
         there = []
         for number, (position, slot) in enumerate(self._gradients):
-            memory = self.store.gradient_memory(slot.key, slot.type)
+            memory = self.store.gradient_memory(slot.key, at_sizes(slot.type, self._numbers))
             there.append(memory.there)
             frame.table[position] = data_address(memory.array)
             if marks is not None:
@@ -364,7 +397,10 @@ class NativeRunner:
         position, count = self._prepared or (0, 0)
         context = Context(self.pool) if self._is_interruptible else None
         nbytes = 0 if self.interface.borrows else self.interface.arena_bytes
-        frame = CallFrame(len(self.interface.slots), nbytes, count, context)
+        where, sizes = self._sizes or (0, 0)
+        frame = CallFrame(len(self.interface.slots), nbytes, count, context, sizes)
+        if sizes:
+            frame.table[where] = data_address(frame.sizes)
         if count:
             frame.table[position] = data_address(frame.prepared)
         for position, address in self._fixed:
@@ -387,7 +423,8 @@ class NativeRunner:
             from staticgrad.interpreter import bounds_error
 
             smallest, largest = map(int, extremes.view(np.int64))
-            return bounds_error(check.message, check.size, smallest, largest, check.source, check.wraps)
+            size = value_at(check.size, frame.sizes.tolist())
+            return bounds_error(check.message, size, smallest, largest, check.source, check.wraps)
         if check.kind == "callback":
             return raised[-1] if raised else StaticGradError(check.message, source=check.source)
         if check.kind == "numerics":
@@ -398,7 +435,7 @@ class NativeRunner:
 
     def entry(
         self, feeds: Sequence[TensorType], places: Sequence[int], single: bool, slow: Callable[..., Any]
-    ) -> Callable[..., Any] | None:
+    ) -> FastEntry | None:
         """A function ``f(*arrays, out=None)`` in machine code that calls ``slow`` where it does not know what to do.
 
         Args:
@@ -408,9 +445,7 @@ class NativeRunner:
         """
         if self._poison or self._gradients or self._is_late or self._is_stepwise:
             return None
-        leaves = [ArraySpec(self._fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places]
-        slots = {index: position for position, index in self._feeds}
-        given = [ArraySpec(slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)]
+        given, leaves = self._array_specs(feeds, places)
         frame, lock = self._new_frame(), None if self.keeps_lock else self._kind
 
         def fail(status: int) -> None:
@@ -418,7 +453,28 @@ class NativeRunner:
 
         spec = self._spec(frame, given, leaves, lock=lock, single=single, slow=slow, fail=fail, kept=(self, frame))
         made = make_entry(spec)
-        return None if made is None else made[0]
+        if made is None:
+            return None
+        frame.sizes[:] = self._numbers
+        return FastEntry(made[0], made[1], frame)
+
+    def point(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> bool:
+        """Let an entry of this program take arrays of these types, at these open sizes; False while it is in use."""
+        with entry.lock:
+            if not closed(entry.words):
+                return False
+            entry.frame.sizes[:] = self._numbers
+            open_for(entry.words, *self._array_specs(feeds, places))
+            return True
+
+    def _array_specs(
+        self, feeds: Sequence[TensorType], places: Sequence[int]
+    ) -> tuple[list[ArraySpec], list[ArraySpec]]:
+        """The arrays of a call that are fed, and those of its results."""
+        slots = {index: position for position, index in self._feeds}
+        given = [ArraySpec(slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)]
+        leaves = [ArraySpec(self._fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places]
+        return given, leaves
 
     def _spec(
         self,
@@ -495,8 +551,11 @@ def _apply(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _viewer(type_: TensorType) -> Callable[[int | None], Array]:
-    """An array over the memory at an address, as a function of the address."""
+def _viewer(type_: TensorType, numbers: Array) -> Callable[[int | None], Array]:
+    """An array over the memory at an address, as a function of the address; ``numbers`` are the open sizes of the run
+    in which it is called."""
+    if open_sizes(type_):
+        return lambda address: _viewer(at_sizes(type_, numbers.tolist()), numbers)(address)
     shape = sizes(type_.shape)
     count = type_.dtype.itemsize
     for size in shape:

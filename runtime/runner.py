@@ -22,6 +22,10 @@ class Runner(Protocol):
         self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
     ) -> list[Array]: ...
 
+    def at(self, numbers: tuple[int, ...]) -> Runner:
+        """The runner for these open sizes of its program, which it shares everything else with."""
+        ...
+
 
 class LoadedRunner(Runner, Protocol):
     """The interface of an object that runs one region."""

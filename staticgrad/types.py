@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FeedError, GraphError
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
 bool_ = np.dtype("bool")
@@ -157,6 +158,7 @@ class Symbol:
 
     serial: int  # 0 for sizes that their users have named
     name: str
+    ends: tuple[int, ...] = field(default=(), compare=False)  # of the ranges that programs are compiled for
 
     def __str__(self) -> str:
         return self.name
@@ -575,11 +577,16 @@ def infer_again(
 ) -> tuple[TensorType, ...]:
     """The types of results when all sizes are numbers, held to what was declared."""
     operands = (
-        TensorType(tuple(b if isinstance(a, int) else Bound(b) for a, b in zip(x.shape, y.shape, strict=True)), y.dtype)
+        TensorType(tuple([_bound(a, b) for a, b in zip(x.shape, y.shape, strict=True)]), y.dtype)
         for x, y in zip(declared, bound, strict=True)
     )
     types = result_types(infer, attrs, operands)
-    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+    return tuple(TensorType(tuple([s if is_open(s) else int(s) for s in sizes(t.shape)]), t.dtype) for t in types)
+
+
+def _bound(declared: Size, size: Size) -> Size:
+    """The size, told apart from a declared one; an extent never broadcasts anyway."""
+    return size if isinstance(declared, int) or isinstance(size, Dim) or is_open(size) else Bound(size)
 
 
 def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) -> tuple[TensorType, ...]:

@@ -25,7 +25,7 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import POISON, Check, Prepared, Slot
+from staticgrad.compiler.program import POISON, Check, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
@@ -78,6 +78,9 @@ class _Main:
         self.module = module
         self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=not is_external)
         self.most = 1 if stepwise else SEGMENT  # steps in one function, which then are functions to be called
+        for slot, position in numbers.items():
+            if isinstance(slot, SizesSlot):
+                self.f.sizes_at(self.f.params[0], position)
         self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison
@@ -269,7 +272,7 @@ class _Main:
         if check.kind == "bounds":
             high = f.load("i64", f.offset(place, 1, "i64"))
             below = f.compare("icmp slt", low, integer(0))
-            above = f.compare("icmp sge", high, integer(check.size))
+            above = f.compare("icmp sge", high, f.index(check.size))
             failed = f.binary("or", below, above)
         else:
             failed = f.compare("icmp eq", low, integer(0))
@@ -322,7 +325,7 @@ def emit_entry(
     prepared: Prepared | None = None, stepwise: bool = False,
 ) -> ModuleText:  # fmt: skip
     """The text of the modules that run ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
-    module = IRModule(target)
+    module = IRModule(target, has_sizes=any(isinstance(slot, SizesSlot) for slot in slots))
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
     polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from
     main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0, is_external=True,

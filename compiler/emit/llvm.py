@@ -23,6 +23,7 @@ import numpy as np
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
+from staticgrad.extents import Atom, Extent, OpenSize, is_open, proven
 from staticgrad.frozen import frozen, record
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
@@ -82,16 +83,23 @@ def integer(value: int, type_: str = "i64") -> Value:
 Index = Value | int
 
 
+def is_number(index: Index, number: int) -> bool:
+    """True if an index is known to be ``number``."""
+    return isinstance(index, int) and not is_open(index) and index == number
+
+
 class IRModule:
     """One LLVM module: functions, the intrinsics they declare, constant data. Equal functions are written once."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, has_sizes: bool = False) -> None:
         self.target = target
+        self.has_sizes = has_sizes  # whether the sizes of a call have to be asked for
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, Definition] = {}
         self._functions: dict[str, Definition] = {}
         self._numbers: dict[str, int] = {}  # the last that made a name unique
         self._shared: dict[object, str] = {}
+        self._takes_sizes: set[str] = set()
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
         self._declarations.setdefault(name, f"declare {result} @{name}({', '.join(params)})\n")
@@ -126,10 +134,16 @@ class IRModule:
             name = f"{stem}.{number}"
         return name
 
-    def add(self, name: str, function: Definition) -> None:
+    def add(self, name: str, function: Definition, *, takes_sizes: bool = False) -> None:
         if name in self._functions:
             raise ValueError(f"function {name} is defined twice")
         self._functions[name] = function
+        if takes_sizes:
+            self._takes_sizes.add(name)
+
+    def takes_sizes(self, name: str) -> bool:
+        """True if the function that was added as ``name`` has the address of the open sizes as its last parameter."""
+        return name in self._takes_sizes
 
     def table(self, name: str, array: np.ndarray) -> str:
         """A constant array in the module; returns its name."""
@@ -194,6 +208,11 @@ class Function:
         self._block = "entry"
         self._attributes = "#0"
         self._uses: set[str] = set()
+        self._opening: list[str] = []  # the first lines, which compute extents
+        self._extents: dict[Atom, Value] = {}
+        self._computed: dict[tuple[str, str, str], Value] = {}
+        self._sizes: Value | None = None
+        self._sizes_place: tuple[Value, int] | None = None
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -243,10 +262,14 @@ class Function:
         """Close the function (a void one gets its ``ret``), add it to the module and return its name."""
         if self.result == "void" and not self._lines[-1].startswith("  ret"):
             self.ret()
-        head, body = f"{self.result} @{self.name}({self._header})", "\n".join(self._lines)
+        takes_sizes = self._sizes is not None and self._sizes_place is None
+        header = ", ".join([self._header] * bool(self._header) + ["ptr %sizes"] * takes_sizes)
+        self._lines[1:1] = self._opening
+        head, body = f"{self.result} @{self.name}({header})", "\n".join(self._lines)
         text, linkage = f"{head} {self._attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
         declaration = f"declare {linkage}{head}\n"
-        self.module.add(self.name, Definition("define ", self._internal, text, declaration, frozenset(self._uses)))
+        definition = Definition("define ", self._internal, text, declaration, frozenset(self._uses))
+        self.module.add(self.name, definition, takes_sizes=takes_sizes)
         return self.name
 
     def symbol(self, name: str) -> Value:
@@ -301,10 +324,67 @@ class Function:
         type_ = vector(element_of(a.type), len(lanes))
         return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
 
-    @staticmethod
-    def index(index: Index) -> Value:
+    def index(self, index: Index) -> Value:
         """The index as a value, whether it is known or not."""
-        return index if isinstance(index, Value) else integer(index)
+        return index if isinstance(index, Value) else self._extent(index) if is_open(index) else integer(index)
+
+    # -- extents ------------------------------------------------------------------------------------------------
+
+    def sizes_at(self, table: Value, position: int) -> None:
+        """Say where the address of the open sizes is: word ``position`` of a parameter. A function of which nothing is
+        said has it as its last parameter, if it reads a size or calls a function that does."""
+        self._sizes_place = table, position
+
+    def sizes(self) -> Value:
+        """The address of the open sizes of the program."""
+        if self._sizes is None:
+            self._sizes = Value("%sizes", "ptr")
+            if self._sizes_place is not None:
+                table, position = self._sizes_place
+                place = self._first("ptr", f"getelementptr ptr, {table}, i64 {position}") if position else table
+                self._sizes = self._first("ptr", f"load ptr, {place}, align 8")
+        return self._sizes
+
+    def _first(self, type_: str, text: str) -> Value:
+        """``emit`` before everything else, so that the value is known everywhere."""
+        value = Value(self._name(), type_)
+        self._opening.append(f"  {value.text} = {text}")
+        return value
+
+    def _extent(self, extent: int) -> Value:
+        """The number of an extent, computed when the function begins."""
+        assert isinstance(extent, Extent)
+        total: Value | None = None
+        for monomial, factor in sorted(extent.terms, key=lambda term: term[1] < 0):
+            product: Value | None = None
+            for atom in monomial:
+                value = self._atom(atom)
+                product = value if product is None else self._known("mul nsw", product, value)
+            if product is None:
+                product = integer(factor)
+            elif factor != 1:
+                product = self._known("mul nsw", product, integer(factor))
+            total = product if total is None else self._known("add nsw", total, product)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Atom) -> Value:
+        if atom not in self._extents:
+            if isinstance(atom, OpenSize):
+                sizes = self.sizes()
+                place = self._first("ptr", f"getelementptr i64, {sizes}, i64 {atom.number}") if atom.number else sizes
+                self._extents[atom] = self._first("i64", f"load i64, {place}, align 8")
+            else:
+                a, b = self.index(atom.numerator), self.index(atom.denominator)
+                self._extents[atom] = self._known("urem" if atom.rest else "udiv", a, b)
+        return self._extents[atom]
+
+    def _known(self, op: str, a: Value, b: Value) -> Value:
+        """An operation on extents, written once."""
+        key = (op, a.text, b.text)
+        if key not in self._computed:
+            self._computed[key] = self._first("i64", f"{op} {a}, {b.text}")
+        return self._computed[key]
 
     # -- arithmetic ---------------------------------------------------------------------------------------------
 
@@ -344,6 +424,8 @@ class Function:
     def call(self, function: str | Value, result: str, *args: Index) -> Value:
         """Call a function by its name, or one whose address was chosen."""
         address = function if isinstance(function, Value) else self.symbol(function)
+        if isinstance(function, str) and self.module.takes_sizes(function):
+            args = (*args, self.sizes())
         text = f"call {result} {address.text}({', '.join(str(self.index(arg)) for arg in args)})"
         if result == "void":
             self.line(text)
@@ -360,36 +442,42 @@ class Function:
     def add(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a + b
-        if a == 0:
+        if is_number(a, 0):
             return b
-        if b == 0:
+        if is_number(b, 0):
             return a
         return self.binary("add nsw", self.index(a), self.index(b))
 
     def mul(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a * b
-        if a == 0 or b == 0:
+        if is_number(a, 0) or is_number(b, 0):
             return 0
-        if a == 1:
+        if is_number(a, 1):
             return b
-        if b == 1:
+        if is_number(b, 1):
             return a
         return self.binary("mul nsw", self.index(a), self.index(b))
 
     def sub(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a - b
-        return a if b == 0 else self.binary("sub nsw", self.index(a), self.index(b))
+        return a if is_number(b, 0) else self.binary("sub nsw", self.index(a), self.index(b))
 
     def min(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            return min(a, b)
+            if proven(lambda: a <= b):
+                return a
+            if proven(lambda: b <= a):
+                return b
         return self.intrinsic("llvm.smin.i64", "i64", self.index(a), self.index(b))
 
     def max(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            return max(a, b)
+            if proven(lambda: a >= b):
+                return a
+            if proven(lambda: b >= a):
+                return b
         return self.intrinsic("llvm.smax.i64", "i64", self.index(a), self.index(b))
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -401,7 +489,7 @@ class Function:
 
     def offset(self, pointer: Value, index: Index, element: str) -> Value:
         """The address of element ``index`` behind ``pointer``."""
-        if index == 0:
+        if is_number(index, 0):
             return pointer
         return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")
 
@@ -454,9 +542,9 @@ class Function:
         where the loop does not turn). ``nonempty`` promises at least one turn; it is found out for constants.
         """
         if isinstance(start, int) and isinstance(stop, int):
-            if start >= stop:
+            if proven(lambda: start >= stop):
                 raise ValueError("an empty loop: ask before opening it")
-            nonempty = True
+            nonempty = nonempty or proven(lambda: start < stop)
         first, last, by = self.index(start), self.index(stop), self.index(step)
         before, body, done = self._block, self.label("loop"), self.label("done")
         if nonempty:

@@ -4,7 +4,7 @@ A kernel that takes long is cut in *chunks* when it is compiled, by its sizes an
 run them, and which one runs which, changes no bit of a result.
 
     part   void @part(ptr table, i64 chunk, i64 worker)     does one chunk; workers count from 0, the caller
-    table  the kernel's pointers, then words of its own
+    table  the address of the open sizes of a program that has some, the kernel's pointers, then words of its own
     pool   null, or words of which the first is the address of void @run(ptr pool, ptr part, ptr table, i64 chunks)
 
 ``run`` calls the part once for each chunk, in any order, from several threads, and returns when all have been done.
@@ -50,17 +50,24 @@ class ChunkTable:
     @staticmethod
     def fill(f: Function, pointers: Sequence[Value], words: int = 0) -> ChunkTable:
         """A table on the stack of ``f``, which has not opened a block yet."""
-        address = f.emit("ptr", f"alloca ptr, i64 {len(pointers) + words}, align 8")
-        for number, pointer in enumerate(pointers):
+        first = int(f.module.has_sizes)
+        address = f.emit("ptr", f"alloca ptr, i64 {first + len(pointers) + words}, align 8")
+        if first:
+            f.store(f.sizes(), address)
+        for number, pointer in enumerate(pointers, first):
             f.store(pointer, f.offset(address, number, "ptr"))
         return ChunkTable(f, address, tuple(pointers))
 
+    @property
+    def _first_word(self) -> int:
+        return self.f.module.has_sizes + len(self.pointers)
+
     def set_word(self, number: int, value: Index) -> None:
-        place = self.f.offset(self.address, len(self.pointers) + number, "ptr")
+        place = self.f.offset(self.address, self._first_word + number, "ptr")
         self.f.store(self.f.index(value), place)
 
     def word(self, number: int) -> Value:
-        return self.f.load("i64", self.f.offset(self.address, len(self.pointers) + number, "ptr"))
+        return self.f.load("i64", self.f.offset(self.address, self._first_word + number, "ptr"))
 
 
 @frozen
@@ -77,7 +84,10 @@ def open_part(module: IRModule, name: str, pointers: int) -> ChunkFunction:
     """Begin the function that does one chunk; ``Function.finish`` ends it."""
     f = module.function(module.unique(name), ["ptr", "i64", "i64"])
     address, chunk, worker = f.params
-    loaded = tuple(f.load("ptr", f.offset(address, number, "ptr")) for number in range(pointers))
+    first = int(module.has_sizes)
+    if first:
+        f.sizes_at(address, 0)
+    loaded = tuple(f.load("ptr", f.offset(address, first + number, "ptr")) for number in range(pointers))
     return ChunkFunction(f, ChunkTable(f, address, loaded), chunk, worker)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.compiler.regions.region import Region
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control.bodies import Body
@@ -112,6 +113,8 @@ class _DigestWriter:
             return (kind.__name__, *named(self, value))
         if isinstance(value, np.dtype):
             return value.str
+        if is_open(value):
+            return repr(value)
         if is_dataclass(value) and not isinstance(value, Body):
             parts = [getattr(value, name) for name in _names(kind)]
             return (kind.__qualname__, *[part if type(part) in _LITERAL else self.value(part) for part in parts])

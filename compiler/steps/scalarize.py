@@ -29,6 +29,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.extents import is_open, open_sizes
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES, OPS
 from staticgrad.phases import phase
@@ -96,14 +97,16 @@ def _candidate(step: Step) -> tuple[Parts, int] | None:
     if isinstance(step.kernel, Nest):
         parts: Parts = [(step.kernel, step.operands)]
         cost = 0
-    elif isinstance(step.kernel, Contraction) and _is_plain_product(step.kernel):
+    elif isinstance(step.kernel, Contraction) and not open_sizes(step.kernel) and _is_plain_product(step.kernel):
         parts = _product(step, step.kernel)
         cost = PRODUCT_COST
     else:
         return None
     for nest, _ in parts:
         facts = analyse(nest)
-        if not 0 < math.prod(nest.dims) * len(facts.needed) <= MOST_INSTRUCTIONS:
+        if any(map(is_open, nest.dims)) or not 0 < math.prod(nest.dims) * len(facts.needed) <= MOST_INSTRUCTIONS:
+            return None
+        if open_sizes(nest):
             return None
         known = _known(nest)
         if not all(_is_plain(nest, number, known) for number in facts.needed):

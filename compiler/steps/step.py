@@ -28,12 +28,13 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.errors import SourceLine
+from staticgrad.extents import highest, largest
 from staticgrad.frozen import frozen, record
 
 
 @record
 class Temp:
-    """Memory in the arena. Where it lies is decided by placement, unless it is ``pinned`` at an offset: its value lies
+    """Memory in the arena, of so many bytes at the greatest sizes. Where it lies is decided by placement, unless it is ``pinned`` at an offset: its value lies
     there before the program."""
 
     name: str
@@ -41,6 +42,9 @@ class Temp:
     reason: str
     source: SourceLine | None
     pinned: int | None = None
+
+    def __post_init__(self) -> None:
+        self.nbytes = highest(self.nbytes)
 
 
 Memory = Slot | Temp
@@ -51,7 +55,7 @@ def memory_bytes(memory: Memory) -> int:
         case Temp():
             return memory.nbytes
         case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
-            return memory.type.nbytes
+            return largest(memory.type.nbytes)
         case ConstantSlot():
             return int(memory.value.nbytes)
         case _:
@@ -106,7 +110,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(self.flops, self.nbytes) if self.callback is None else RATES.call
+        own = least_seconds(largest(self.flops), self.nbytes) if self.callback is None else RATES.call
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property

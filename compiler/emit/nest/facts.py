@@ -22,6 +22,7 @@ import numpy as np
 from staticgrad.compiler.emit.nest.reduction import identity
 from staticgrad.compiler.emit.op_costs import op_cost
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.extents import proven
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node
 from staticgrad.ops.randoms import RANDOM_UNIFORM
@@ -159,7 +160,7 @@ def _mergeable(nest: Nest) -> tuple[int, int] | None:
     for a, b in itertools.chain.from_iterable(itertools.permutations(group, 2) for group in groups):
         if {a, b} & counted:
             continue
-        if all(x.strides[a] == x.strides[b] * nest.dims[b] for x in accesses):
+        if proven(lambda: all(x.strides[a] == x.strides[b] * nest.dims[b] for x in accesses)):  # noqa: B023
             return a, b
     return None
 
@@ -292,16 +293,18 @@ def is_divisible(nest: Nest, dim: int) -> bool:
     targets = [store.access.arg for store in adds]
     if len(set(targets)) != len(targets):
         return False
-    for store in adds:
-        steps = [(abs(s), size - 1) for s, size in zip(store.access.strides, nest.dims, strict=True) if size != 1]
-        steps += [(abs(s), ENDLESS) for _, s in store.access.terms]
-        if (step := abs(store.access.strides[dim])) == 0:
-            return False
-        if any(s >= step and s <= _reach(steps, s) for s, _ in steps):
-            return False
-        if sum(s == step for s, _ in steps) > 1:
-            return False
-    return True
+    return proven(lambda: all(_is_told_apart(nest, store, dim) for store in adds))
+
+
+def _is_told_apart(nest: Nest, store: Store, dim: int) -> bool:
+    """True if a store reaches different addresses at different indices along ``dim``."""
+    steps = [(abs(s), size - 1) for s, size in zip(store.access.strides, nest.dims, strict=True) if size != 1]
+    steps += [(abs(s), ENDLESS) for _, s in store.access.terms]
+    if (step := abs(store.access.strides[dim])) == 0:
+        return False
+    if any(s >= step and s <= _reach(steps, s) for s, _ in steps):
+        return False
+    return sum(s == step for s, _ in steps) <= 1
 
 
 def _reach(steps: list[tuple[int, int]], below: int) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from staticgrad.compiler.emit.nest.facts import operands
+from staticgrad.extents import highest, lowest
 from staticgrad.compiler.kernels.nest import Compute, Constant, Instr, Iota, Nest
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -75,8 +76,8 @@ def _ranges(nest: Nest) -> Mapping[int, tuple[int, int]]:
                 ends = [_combined(op, x, y) for x in found[a] for y in found[b]]
             case _:
                 continue
-        if BOUNDS.min <= min(ends) and max(ends) <= BOUNDS.max:
-            found[number] = min(ends), max(ends)
+        if BOUNDS.min <= min(map(lowest, ends)) and max(map(highest, ends)) <= BOUNDS.max:
+            found[number] = min(map(lowest, ends)), max(map(highest, ends))
     return found
 
 

@@ -29,6 +29,7 @@ from staticgrad.compiler.emit.llvm import (
     IRModule,
     Value,
     integer,
+    is_number,
     lanes_of,
     memory_type,
     value_type,
@@ -69,6 +70,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took, took_plan
+from staticgrad.extents import is_open, largest, proven
 from staticgrad.frozen import frozen
 from staticgrad.optable import OPS
 
@@ -243,14 +245,14 @@ class _NestEmitter:
     def _grouped(self, scope: LoopScope, level: int, one: Body) -> None:
         """The loop over rows: by groups, and ``one`` by one where less than a group is left."""
         dim, group = self.plan.order[level], self.plan.group
-        whole = self.nest.dims[dim] - self.nest.dims[dim] % group
+        whole = self.nest.dims[dim] // group * group
 
         def inside(inner: LoopScope, _: Accumulators) -> Accumulators:
             self._group(inner, dim)
             return []
 
         self._turns(scope, level, Span(0, whole, 1, group), [], inside)
-        if whole < self.nest.dims[dim]:
+        if not proven(lambda: whole == self.nest.dims[dim]):
             self._turns(scope, level, Span(whole, self.nest.dims[dim], 1, 1), [], one)
 
     def _group(self, scope: LoopScope, dim: int) -> None:
@@ -356,12 +358,12 @@ class _NestEmitter:
         dim, lanes = self.plan.order[level], scope.block.lanes
         size, at, width = self.nest.dims[dim], 0, lanes if scope.block.mask is None else 1
         while width >= min(lanes, NARROWEST_TILE):
-            end = size - (size - at) % width
-            if end > at:
+            end = at + (size - at) // width * width
+            if not proven(lambda: end == at):  # noqa: B023
                 tile = scope.nested(VectorBlock(lanes, width, across=dim))
                 accumulators = self._turns(tile, level, Span(at, end, 1, width), accumulators, body)
             at, width = end, width // 2
-        if at < size:
+        if not proven(lambda: at == size):
             accumulators = self._turns(scope, level, Span(at, size, 1, 1), accumulators, body)
         return accumulators
 
@@ -384,7 +386,7 @@ class _NestEmitter:
             return self._in_window(scope, self.window, span, body)
         if self._panel is not None and dim == self.plan.order[-1]:
             return self._counted(scope, dim, *self._panel, 1, accumulators, body)
-        if span.turns == 1:
+        if proven(lambda: span.stop > span.start and span.turns == 1):
             inner = scope.nested()
             inner.index[dim] = span.start
             return body(inner, accumulators)
@@ -413,6 +415,8 @@ class _NestEmitter:
         sweep = self._sweep
         if sweep is None or dim != self.plan.vector or span.lanes == 1 or span.masked or len(sweep.reductions) != 1:
             return None
+        if not proven(lambda: span.start < span.stop):
+            return None
         if sweep.saves or any(isinstance(self.body[number], Store) for number in sweep.members):
             return None
         return first_index(self.nest, sweep.reductions[0])
@@ -434,9 +438,9 @@ class _NestEmitter:
             found = self.f.intrinsic(name, "i1", together)
             nothing = self.f.binary("xor", found, Value("true", "i1")) if counts else found
             last = span.stop - span.step
-            return self.f.binary("and", nothing, self.f.compare("icmp slt", carried[0], integer(last)))
+            return self.f.binary("and", nothing, self.f.compare("icmp slt", carried[0], self.f.index(last)))
 
-        with self.f.repeat([integer(span.start)], goes_on) as loop:
+        with self.f.repeat([self.f.index(span.start)], goes_on) as loop:
             following = self.f.add(loop.carried[0], span.step)
             assert isinstance(following, Value)
             loop.next(following)
@@ -445,10 +449,10 @@ class _NestEmitter:
     def _in_window(self, scope: LoopScope, window: Window, span: Span, body: Body) -> Accumulators:
         """The turns of an outer loop that belong to the chunk."""
         low: Index = window.low
-        if span.start and isinstance(low, Value):
-            low = self.f.intrinsic("llvm.smax.i64", "i64", low, integer(span.start))
+        if not is_number(span.start, 0) and isinstance(low, Value):
+            low = self.f.max(low, span.start)
         high = window.high
-        if span.stop < self.nest.dims[window.share.dim]:
+        if not proven(lambda: span.stop == self.nest.dims[window.share.dim]):
             high = self.f.min(high, span.stop)
         self._ranged_turns(scope, window.share.dim, low, high, span.step, body)
         return []
@@ -456,7 +460,8 @@ class _NestEmitter:
     def _counted(
         self, scope: LoopScope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body
     ) -> Accumulators:
-        with self.f.loop(start, stop, step, carry=accumulators, nonempty=True) as loop:
+        some = not (is_open(start) or is_open(stop)) or proven(lambda: start < stop)
+        with self.f.loop(start, stop, step, carry=accumulators, nonempty=some) as loop:
             inner = scope.nested()
             inner.index[dim] = loop.index
             loop.next(*body(inner, loop.carried))
@@ -471,20 +476,21 @@ class _NestEmitter:
         kinds = [(kind, dtype.kind) for kind, _, dtype in (self._reduce(number) for number, _ in self._slots)]
         if ("sum", "f") not in kinds:
             return None
-        inside = math.prod(self._trips(dim) for dim in self.plan.order[level + 1 :])
-        terms = span.turns * inside
+        inside = largest(math.prod(self._trips(dim) for dim in self.plan.order[level + 1 :]))
+        span_turns = largest(span.turns)
+        terms = span_turns * inside
         target = self.f.target
         if terms <= target.sized(LONGEST_CHAIN):
             return None
         wanted = max(target.sized(SHORTEST_BLOCK), 1 << math.isqrt(terms).bit_length())
         turns = max(1, wanted // inside)
-        return turns if turns < span.turns else None
+        return turns if turns < span_turns else None
 
     def _trips(self, dim: int) -> int:
         size = self.nest.dims[dim]
         if dim != self.plan.vector or self._sweep is None:
             return size
-        return max((span.turns for span in self._sweep.spans), default=size)
+        return max((largest(span.turns) for span in self._sweep.spans), default=size)
 
     def _ranged(self, scope: LoopScope, dim: int, body: Body) -> None:
         """A loop with bounds that are known at run time."""

@@ -19,6 +19,7 @@ from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near,
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen, record
 
 
@@ -157,13 +158,17 @@ class Memory:
         f, lanes = self.f, scope.block.lanes
         base = self._address(scope, access, dtype, copy)
         step = self._step(access)
-        index = Value("<" + ", ".join(f"i64 {lane * step}" for lane in range(lanes)) + ">", f"<{lanes} x i64>")
+        if is_open(step):
+            index = f.binary("mul nsw", f.lane_numbers(vector("i64", lanes)), f.splat(f.index(step), lanes))
+        else:
+            index = Value("<" + ", ".join(f"i64 {lane * step}" for lane in range(lanes)) + ">", f"<{lanes} x i64>")
         for value, stride in access.terms:
             if not self._is_scalar(scope, value):
                 copies = scope.values[value]
                 term = copies[copy if len(copies) > 1 else 0].value
                 if stride != 1:
-                    term = f.binary("mul nsw", term, f.const(stride, term.type))
+                    factor = f.splat(f.index(stride), lanes) if is_open(stride) else f.const(stride, term.type)
+                    term = f.binary("mul nsw", term, factor)
                 index = f.binary("add nsw", index, term)
         return f.emit(f"<{lanes} x ptr>", f"getelementptr {memory_type(dtype)}, {base}, {index}")
 

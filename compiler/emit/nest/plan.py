@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.extents import highest, is_open, largest, lowest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -126,7 +128,7 @@ def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, targe
     if dim is None or dim >= len(nest.outer) or len(nest.inner) != 1 or lanes < 4:
         return []
     size = nest.inner[0]
-    if size > LONGEST_STAGED or (size < lanes and not target.isa.predicated):
+    if is_open(size) or size > LONGEST_STAGED or (size < lanes and not target.isa.predicated):
         return []
     reached = [i for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
 
@@ -150,7 +152,7 @@ def _staging_cost(size: int, lanes: int) -> float:
 def is_near(stride: int, lanes: int) -> bool:
     """True if elements ``stride`` apart lie in so few vectors that loading those and shuffling takes fewer instructions
     than there are lanes."""
-    return stride > 1 and 2 * stride - 1 < lanes
+    return not is_open(stride) and stride > 1 and 2 * stride - 1 < lanes
 
 
 def _is_left(access: Access, inner: range, dim: int) -> bool:
@@ -318,7 +320,9 @@ def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     """The axis of the tiles in which loads are transposed: only for short bodies, which are unrolled for each vector of
     a tile."""
     across = transposed_axis(nest, facts, vector)
-    if across is None or vector is None or nest.dims[vector] < lanes or nest.dims[across] < min(lanes, NARROWEST_TILE):
+    if across is None or vector is None:
+        return None
+    if lowest(nest.dims[vector]) < lanes or lowest(nest.dims[across]) < min(lanes, NARROWEST_TILE):
         return None
     accesses = [x for instr in nest.body if (x := access_of(instr))]
     if any(x.terms for x in accesses) or any(nest.args[x.arg].itemsize < 4 for x in accesses):
@@ -347,7 +351,7 @@ def _loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tup
     across = still_axis(nest, facts, vector, lanes) if across is None else across
 
     def reach(dim: int) -> int:
-        return sum(abs(x.strides[dim]) for x in accesses)
+        return sum(abs(largest(x.strides[dim])) for x in accesses)
 
     split = len(nest.outer)
     groups = [sorted(group, key=reach, reverse=True) for group in (range(split), range(split, len(nest.dims)))]
@@ -371,7 +375,7 @@ LAST_BLOCK = 64  # a ratio of blocks: the largest one is the only one
 @frozen
 class Span:
     """A part of the vector axis: turns of ``lanes·copies`` indices from ``start`` until ``stop``. The last turn of a
-    masked span may reach over its end."""
+    masked span may reach over its end. Where sizes are open it may be that there is none."""
 
     start: int
     stop: int
@@ -393,6 +397,8 @@ def spans_of(
 ) -> tuple[Span, ...]:
     """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
     that remain, and a tail: under a mask, or in vectors of half the lanes, of a quarter, and so on."""
+    if is_open(size):
+        return _open_spans(size, lanes, copies, target, cost, ratio)
     if target.isa.predicated and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
@@ -413,6 +419,33 @@ def spans_of(
         spans.append(Span(size - rest, size, lanes, 1, masked=True))
     elif rest:
         spans += _halved(size, rest)
+    return tuple(spans)
+
+
+def _open_spans(size: int, lanes: int, copies: int, target: Target, cost: int, ratio: int) -> tuple[Span, ...]:
+    """``spans_of`` an axis of an open size: the spans that its greatest size has, and a tail in any case."""
+    if target.isa.predicated and cost > ONE_COPY_COST:
+        return (Span(0, size, lanes, 1, masked=True),)
+    spans: list[Span] = []
+    at = 0
+    while copies > 1:
+        block = lanes * copies
+        if highest(size) - at >= block:
+            end = size // block * block
+            spans.append(Span(at, end, lanes, copies))
+            at = end
+        copies //= ratio
+    if target.isa.predicated and spans:
+        return (*spans, Span(at, size, lanes, 1, masked=True))
+    end = size // lanes * lanes
+    if highest(size) >= lanes:
+        spans.append(Span(at, end, lanes, 1))
+    if target.isa.predicated:
+        return (*spans, Span(end, size, lanes, 1, masked=True))
+    while lanes > 1:
+        lanes //= 2
+        start, end = end, size // lanes * lanes
+        spans.append(Span(start, end, lanes, 1))
     return tuple(spans)
 
 
@@ -542,7 +575,7 @@ class NestPlan:
 
 def is_far(nest: Nest, access: Access, dim: int, target: Target) -> bool:
     """True if a step along ``dim`` leads to a row of memory that is far away."""
-    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= target.machine.far_bytes
+    return largest(abs(access.strides[dim])) * nest.args[access.arg].itemsize >= target.machine.far_bytes
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
@@ -557,10 +590,10 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
         return None
     simple = narrowed(simple)
     facts = analyse(simple)
-    vector, lanes = choose_vector(simple, facts, target)
+    vector, lanes = choose_vector(largest(simple), facts, target)
     blocked = _blocked(simple, facts, vector, lanes, target)
     facts = analyse(blocked)
-    lanes *= _registers_of_a_value(blocked, facts, target, vector, lanes)
+    lanes *= _registers_of_a_value(largest(blocked), facts, target, vector, lanes)
     return _Planner(blocked, facts, target, vector, lanes).plan()
 
 
@@ -596,6 +629,8 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int, target: T
     if axis is None or nest.inner or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
         return nest
     size, rows = nest.dims[axis], target.sized(TRANSPOSED_CHUNK, 2)
+    if is_open(size):
+        return nest
     if across is None:
         chunk = max(n for n in range(1, min(size, target.sized(STILL_CHUNK, 4)) + 1) if size % n == 0)
         return split_outer(nest, axis, chunk) if rows <= chunk < size else nest
@@ -604,6 +639,7 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int, target: T
 
 def seconds_of(nest: Nest, target: Target) -> float:
     """The estimated seconds of a simplified nest on one core."""
+    nest = largest(nest)
     facts = analyse(nest)
     return _Planner(nest, facts, target, *choose_vector(nest, facts, target)).seconds()
 
@@ -642,6 +678,7 @@ class _Planner:
 
     def __init__(self, nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> None:
         self.nest = nest
+        self.greatest = largest(nest)  # by which everything is estimated
         self.facts = facts
         self.target = target
         self.vector = vector
@@ -692,14 +729,16 @@ class _Planner:
         if self.inner_vector or self.vector is None or sweeps != 1:
             return None
         far = self._moved() > self.target.machine.own_cache_bytes
-        return self.order[-1] if far and self.nest.dims[self.order[-1]] > AHEAD else None
+        return self.order[-1] if far and self.greatest.dims[self.order[-1]] > AHEAD else None
 
     def _is_in_panels(self, parts: Sequence[SweepPart]) -> bool:
         """True if the rows that the innermost loop visits are far apart, and threads have other loops to share: then
         all columns of a few rows are read before the next rows. Not where short rows of another operand are staged:
         their block is transposed whole, once for all of its rows."""
         dim = self._ahead(len(parts))
-        if dim is None or len(self.nest.inner) != 1 or self.nest.dims[dim] > AHEAD * self.target.sized(LONGEST_CHAIN):
+        if dim is None or len(self.nest.inner) != 1 or any(map(is_open, self.nest.dims)):
+            return False
+        if self.nest.dims[dim] > AHEAD * self.target.sized(LONGEST_CHAIN):
             return False
         if staged_accesses(self.nest, self.facts, self.vector, self.lanes, self.target):
             return False
@@ -724,11 +763,11 @@ class _Planner:
         """The number of rows that are run together."""
         if not self.inner_vector or not self.nest.outer or not any(sweep.reductions for sweep in sweeps):
             return 1
-        rows = self.nest.dims[self.order[len(self.nest.outer) - 1]]
+        rows = self.greatest.dims[self.order[len(self.nest.outer) - 1]]
         tails = any(span.lanes < self.lanes for sweep in sweeps for span in sweep.spans)
         if tails or self._rows_meet() or rows < GROUPED_ROWS:
             return 1
-        return _rows_at_once(self.nest, self.facts, self.work, self.lanes)
+        return _rows_at_once(self.greatest, self.facts, self.work, self.lanes)
 
     def _rows_meet(self) -> bool:
         """True if a row may touch what another writes: additions, and memory that is reached in several ways."""
@@ -749,12 +788,12 @@ class _Planner:
             if dim == self.vector and dim != self.order[0]:
                 grain = self._whole_lines(grain)
             grain = group if dim == self.order[len(self.nest.outer) - 1] and group > 1 else grain
-            units, chunks = cut(-(-self.nest.dims[dim] // grain), wanted)
+            units, chunks = cut(-(-self.greatest.dims[dim] // grain), wanted)
             if chunks > (best.chunks if best is not None else 1):
                 best = NestChunks(dim, units * grain, chunks)
             if best is not None and best.chunks >= min(wanted, ENOUGH_CHUNKS):
                 break
-        return best
+        return None if best is None else replace(best, chunks=-(-self.nest.dims[best.dim] // best.size))
 
     def _whole_lines(self, grain: int) -> int:
         """Columns of a chunk that visits all rows: a few lines of each, where a vector is less than one; then each line
@@ -766,7 +805,7 @@ class _Planner:
 
     def seconds(self) -> float:
         """The estimated seconds of the nest on one core, by its instructions or by the memory that it moves."""
-        instructions = _run_cost(self.nest, self.facts, self.work, self.target, self.vector, self.lanes)
+        instructions = _run_cost(self.greatest, self.facts, self.work, self.target, self.vector, self.lanes)
         machine = self.target.machine
         return max(instructions * machine.instruction_seconds, self._moved() / machine.bytes_moved)
 
@@ -776,7 +815,7 @@ class _Planner:
         for number in self.facts.needed:
             access = access_of(self.nest.body[number])
             if access is not None:
-                sizes = [size for size, stride in zip(self.nest.dims, access.strides, strict=True) if stride]
+                sizes = [size for size, stride in zip(self.greatest.dims, access.strides, strict=True) if stride]
                 moved += math.prod(sizes) * self.nest.args[access.arg].itemsize
         return moved
 
@@ -801,7 +840,7 @@ class _Planner:
         return max(1, self.lanes // vector_lanes(self.nest, self.target))
 
     def _fitting(self, copies: int) -> int:
-        while copies > 1 and self.nest.dims[self._vector] < copies * self.lanes:
+        while copies > 1 and self.greatest.dims[self._vector] < copies * self.lanes:
             copies //= 2
         return copies
 
@@ -820,14 +859,17 @@ class _Planner:
         copies = copies // self._registers or 1
         if in_panels:
             copies = min(copies, PANEL_VECTORS)
-        whole = max(1, size // self.lanes)  # then one block takes all of a row
+        whole = max(1, largest(size) // self.lanes)  # then one block takes all of a row
         return spans_of(size, self.lanes, min(copies, whole), self.target, cost, ratio)
 
     def _visits_rows(self, number: int) -> bool:
         """True if an access takes a few vectors of each of many rows of memory."""
         access = access_of(self.nest.body[number])
         inner = range(len(self.nest.outer), len(self.nest.dims))
-        return access is not None and any(abs(access.strides[dim]) > abs(access.strides[self._vector]) for dim in inner)
+        if access is None:
+            return False
+        strides = largest(access.strides)
+        return any(abs(strides[dim]) > abs(strides[self._vector]) for dim in inner)
 
     def _parts(self) -> list[SweepPart]:
         if not self.nest.inner:
@@ -913,10 +955,10 @@ class _Planner:
         self.kept[value] = self._scratch(tuple(strides), count * dtype_of(self.nest, value).itemsize)
 
     def _scratch(self, strides: tuple[int, ...], size: int) -> Access:
-        """Scratch memory of ``size`` bytes."""
+        """Scratch memory of ``size`` bytes, of the greatest sizes."""
         access = Access(-1 - len(self.scratch), 0, strides)
         self.scratch.append(self.scratch_end)
-        self.scratch_end += -(-size // 64) * 64
+        self.scratch_end += -(-highest(size) // 64) * 64
         return access
 
     def _stage(self) -> None:

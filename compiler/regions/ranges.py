@@ -1,0 +1,101 @@
+"""Ranges: one region for many sizes.
+
+Input: a graph, fetches, feeds with the sizes of a call. Output: a region whose open sizes are extents of the ranges in
+which those sizes lie, and which sizes of a call are which. Left to others: what cannot be compiled for a range
+(``OpenSizeError``, wherever it is met; here a ``RangeError``), which is then compiled for the size of the call
+(``runtime.compiler``).
+
+Two sizes with names of their own may have to be equal, as where a batch of images meets a batch of labels. An op that
+asks says so; then they are one open size, and the region serves the calls in which they are equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.region import Region
+from staticgrad.extents import OpenSize, OpenSizeError, extent_of, range_of
+from staticgrad.frozen import frozen
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.types import Bindings, Symbol, TensorType, bind
+
+
+Groups = Sequence[tuple[Symbol, ...]]
+
+
+class RangeError(Exception):
+    """A program cannot be compiled for ranges of the sizes ``symbols``; the message says why."""
+
+    def __init__(self, why: str, symbols: frozenset[Symbol]) -> None:
+        super().__init__(why)
+        self.symbols = symbols
+
+
+@contextlib.contextmanager
+def naming(groups: Groups) -> Iterator[None]:
+    """Let what is refused inside name the symbols of its open sizes; all of them where it speaks of none."""
+    try:
+        yield
+    except OpenSizeError as error:
+        numbers = {size.number for size in error.sizes} or range(len(groups))
+        raise RangeError(str(error), frozenset(s for number in numbers for s in groups[number])) from error
+
+
+@frozen
+class RangedRegion:
+    """A region for ranges of sizes. ``groups[i]`` are the symbols that are its open size number ``i``."""
+
+    region: Region
+    groups: tuple[tuple[Symbol, ...], ...]
+
+    def numbers(self, bindings: Bindings) -> tuple[int, ...] | None:
+        """The open sizes in a call; None where sizes differ that have to be equal."""
+        found = [{bindings[symbol] for symbol in group} for group in self.groups]
+        return tuple([next(iter(sizes)) for sizes in found]) if all(len(sizes) == 1 for sizes in found) else None
+
+
+def cut_for_ranges(
+    graph: Graph,
+    fetches: Sequence[Tensor | Node],
+    feeds: Mapping[Tensor, TensorType],
+    bindings: Bindings,
+    fixed: frozenset[Symbol],
+    *,
+    check_numerics: bool = False,
+) -> RangedRegion:
+    """``cut`` for the ranges of the sizes in ``bindings``, but for those that are ``fixed``.
+
+    Raises:
+        RangeError: that leaves something open which has to be known.
+        FetchError, FeedError, GraphError: as ``cut``.
+    """
+    groups = [(symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0]
+    while True:
+        sizes = dict(bindings)
+        for number, group in enumerate(groups):
+            low, high = range_of(bindings[group[0]], group[0].ends)
+            sizes.update(dict.fromkeys(group, extent_of(OpenSize(number, low, high, group[0].name))))
+        types = {x: TensorType(bind(x.shape, sizes), fed.dtype) for x, fed in feeds.items()}
+        try:
+            with naming(groups):
+                region = cut(graph, fetches, types, check_numerics=check_numerics, known=sizes)
+        except RangeError as error:
+            joined = _joined(error, groups, bindings)
+            if joined is None:
+                raise
+            groups = joined
+        else:
+            return RangedRegion(region, tuple(groups))
+
+
+def _joined(error: RangeError, groups: Groups, bindings: Bindings) -> list[tuple[Symbol, ...]] | None:
+    """The groups with two of them made one, if the error asks whether they are equal and in this call they are."""
+    cause = error.__cause__
+    if not isinstance(cause, OpenSizeError) or cause.equation is None:
+        return None
+    a, b = (groups[size.number] for size in cause.equation)
+    if bindings[a[0]] != bindings[b[0]]:
+        return None
+    return [(*a, *b) if group is a else group for group in groups if group is not b]

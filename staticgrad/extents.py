@@ -1,0 +1,587 @@
+"""Extents: sizes that the compiler does not know, but between which bounds they lie.
+
+    Extent   ::= Σ factor·atom·…·atom                      a polynomial in normal form
+    atom     ::= OpenSize | Extent // Extent | Extent % Extent
+
+An ``OpenSize`` is a size that the feeds of a call bind, of a *range* [low, high] with low >= 1; a program is compiled
+for all sizes of its ranges. An extent stands wherever the compiler has an int: types, loops, strides and bytes are made
+of extents by the arithmetic that makes them of ints, and the emitter writes an extent as an instruction on the sizes of
+the call. What has to be decided while a program is compiled is decided by the bounds. Where these leave it open, and
+where only a number will do (``range``, ``float``, ``str.format`` of a number, an array's shape), ``OpenSizeError`` says
+so, and the program is compiled for the size of the call alone: an extent is exact or refused, never guessed.
+
+Comparisons with 1 are decided by the rule that an extent is not 1, as a size that is open when declared never
+broadcasts: code for a size that may be 1 is the code for any size, and what is special for 1 is left out. So is what is
+special for 0, which has programs of its own.
+
+Estimates (costs, seconds, blockings) are made for the greatest sizes of the ranges, by ``largest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from staticgrad.frozen import frozen
+
+T = TypeVar("T")
+
+
+class OpenSizeError(Exception):
+    """The bounds of an extent leave something open that has to be known.
+
+    Attributes:
+        sizes: the open sizes that it depends on.
+        equation: two sizes of which had to be known whether they are equal, where that was the question.
+    """
+
+    def __init__(self, what: str, *extents: object, equation: tuple[OpenSize, OpenSize] | None = None) -> None:
+        super().__init__(what)
+        self.sizes = frozenset(size for extent in extents if type(extent) is Extent for size in extent.sizes)
+        self.equation = equation
+
+
+@frozen
+class OpenSize:
+    """A size that feeds bind, number ``number`` of its program: at least ``low``, at most ``high``."""
+
+    number: int
+    low: int
+    high: int
+    name: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpenSize) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[int, int, int]:
+        return self.number, self.low, self.high
+
+    def __str__(self) -> str:
+        return self.name or f"n{self.number}"
+
+    def canonical(self) -> str:
+        """A text that tells sizes apart whatever their names are."""
+        return f"n{self.number}[{self.low}..{self.high}]"
+
+
+@frozen
+class Ratio:
+    """``numerator // denominator``, or with ``rest`` ``numerator % denominator``, of extents that are not negative."""
+
+    numerator: int
+    denominator: int
+    rest: bool
+
+    @property
+    def low(self) -> int:
+        return 0 if self.rest else lowest(self.numerator) // highest(self.denominator)
+
+    @property
+    def high(self) -> int:
+        if self.rest:
+            return min(highest(self.numerator), highest(self.denominator) - 1)
+        return highest(self.numerator) // lowest(self.denominator)
+
+    def __str__(self) -> str:
+        return self.text(str)
+
+    def text(self, shown: Callable[[OpenSize], str]) -> str:
+        numerator, denominator = (_text(n, shown) for n in (self.numerator, self.denominator))
+        return f"(({numerator}) {'%' if self.rest else '//'} {denominator})"
+
+
+Atom = OpenSize | Ratio
+Monomial = tuple[Atom, ...]
+Terms = dict[Monomial, int]
+
+if TYPE_CHECKING:
+    _Number = int
+else:
+    _Number = object
+
+
+class Extent(_Number):
+    """A size between known bounds; see the module's docstring. To type checkers and to ``isinstance`` it is an int; to
+    everything that needs the number itself it is not."""
+
+    __slots__ = ("_hash", "high", "low", "terms")
+
+    terms: tuple[tuple[Monomial, int], ...]
+    low: int
+    high: int
+
+    if not TYPE_CHECKING:
+        __class__ = property(lambda self: int)
+
+    def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Extent:
+        self: Extent = object.__new__(cls)
+        self.terms = terms
+        self.low, self.high = _bounds(terms)
+        self._hash = hash(terms)
+        return self
+
+    @property
+    def sizes(self) -> frozenset[OpenSize]:
+        """The open sizes that it depends on."""
+        return frozenset(_sizes_of(self))
+
+    def at(self, numbers: Sequence[int]) -> int:
+        """Its number where open size ``i`` is ``numbers[i]``."""
+        total = 0
+        for monomial, factor in self.terms:
+            for atom in monomial:
+                if isinstance(atom, OpenSize):
+                    factor *= numbers[atom.number]
+                else:
+                    a, b = value_at(atom.numerator, numbers), value_at(atom.denominator, numbers)
+                    factor *= a % b if atom.rest else a // b
+            total += factor
+        return total
+
+    def __str__(self) -> str:
+        return _text(self, str)
+
+    def __repr__(self) -> str:
+        return _text(self, OpenSize.canonical)
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise _number_needed(self)
+        return str(self)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Extent, (self.terms,)
+
+    # -- arithmetic -------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> int:
+        return _sum(self, other, 1) if _is_size(other) else _refuse(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> int:
+        return _sum(self, other, -1) if _is_size(other) else _refuse(self, other)
+
+    def __rsub__(self, other: Any) -> int:
+        return _sum(other, self, -1) if _is_size(other) else _refuse(self, other)
+
+    def __mul__(self, other: Any) -> int:
+        if not _is_size(other):
+            return _refuse(self, other)
+        products: Terms = {}
+        for m1, f1 in self.terms:
+            for m2, f2 in _terms(other).items():
+                key = tuple(sorted((*m1, *m2), key=_order)) if m1 and m2 else m1 or m2
+                products[key] = products.get(key, 0) + f1 * f2
+        return _normal(products)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> int:
+        return self * -1
+
+    def __pos__(self) -> int:
+        return self
+
+    def __abs__(self) -> int:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: Any) -> int:
+        return _divided(self, other)[0] if _is_size(other) else _refuse(self, other)
+
+    def __mod__(self, other: Any) -> int:
+        return _divided(self, other)[1] if _is_size(other) else _refuse(self, other)
+
+    def __divmod__(self, other: Any) -> tuple[int, int]:
+        return _divided(self, other) if _is_size(other) else _refuse(self, other)
+
+    def __rfloordiv__(self, other: Any) -> int:
+        return _divided(other, self)[0] if _is_size(other) else _refuse(self, other)
+
+    def __rmod__(self, other: Any) -> int:
+        return _divided(other, self)[1] if _is_size(other) else _refuse(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[int, int]:
+        return _divided(other, self) if _is_size(other) else _refuse(self, other)
+
+    # -- comparison -------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Extent:
+            if self.terms == other.terms:
+                return True
+        elif not isinstance(other, int):
+            return NotImplemented
+        elif other == 1 and self.low >= 0:
+            return False
+        difference = _sum(self, other, -1)
+        if type(difference) is not Extent:
+            return difference == 0
+        if difference.low > 0 or difference.high < 0 or _never_zero(difference):
+            return False
+        raise OpenSizeError(f"is {self} {other}?", difference, equation=_equation(self, other))
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: Any) -> bool:
+        if not _is_size(other):
+            return _refuse(self, other)
+        if type(other) is not Extent and other in (1, 2) and self.low >= 1:
+            return False
+        return _is_negative(_sum(self, other, -1), f"is {self} below {other}?")
+
+    def __ge__(self, other: Any) -> bool:
+        return not self.__lt__(other)
+
+    def __gt__(self, other: Any) -> bool:
+        if not _is_size(other):
+            return _refuse(self, other)
+        if type(other) is not Extent and other in (0, 1) and self.low >= 1:
+            return True
+        return _is_negative(_sum(other, self, -1), f"is {self} above {other}?")
+
+    def __le__(self, other: Any) -> bool:
+        return not self.__gt__(other)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    # -- a number is needed -----------------------------------------------------------------------------------------
+
+    def __index__(self) -> int:
+        raise _number_needed(self)
+
+    __int__ = __index__
+    __float__ = __index__  # type: ignore[assignment]
+    __round__ = __index__  # type: ignore[assignment]
+    __trunc__ = __index__
+
+    def _needs_number(self, *_: object) -> Any:
+        raise _number_needed(self)
+
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needs_number
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _needs_number
+    __xor__ = __rxor__ = __invert__ = bit_length = bit_count = to_bytes = _needs_number
+
+
+FIRST_END = 16  # of the ranges of a size of which nothing else is said
+
+
+def range_of(size: int, ends: Sequence[int] = ()) -> tuple[int, int]:
+    """The range of a size, from the size alone: up to the first of the ``ends`` that it does not exceed; behind the
+    last one, each range is twice as wide as the one before. 0 is a range of its own."""
+    if size == 0:
+        return 0, 0
+    low = 1
+    for end in ends or (FIRST_END,):
+        if size <= end:
+            return low, end
+        low = end + 1
+    high = 1 << (low - 1).bit_length()
+    while high < size:
+        low, high = max(low, high + 1), 2 * high
+    return low, high
+
+
+def extent_of(size: OpenSize) -> int:
+    """The extent that is an open size itself; the number of a range of one size."""
+    return size.low if size.low == size.high else Extent((((size,), 1),))
+
+
+# -- questions ------------------------------------------------------------------------------------------------------
+
+
+def is_open(value: object) -> bool:
+    """True if ``value`` is an extent."""
+    return type(value) is Extent
+
+
+def lowest(value: int) -> int:
+    """A lower bound of an extent; a number itself."""
+    return value.low if type(value) is Extent else value
+
+
+def highest(value: int) -> int:
+    """An upper bound of an extent; a number itself."""
+    return value.high if type(value) is Extent else value
+
+
+def proven(question: Callable[[], bool]) -> bool:
+    """True if the bounds of extents decide ``question``, and the answer is yes."""
+    try:
+        return question()
+    except OpenSizeError:
+        return False
+
+
+def value_at(value: int, numbers: Sequence[int]) -> int:
+    """The number of an extent where open size ``i`` is ``numbers[i]``."""
+    return value.at(numbers) if type(value) is Extent else value
+
+
+def at_sizes(value: T, numbers: Sequence[int]) -> T:
+    """``value`` with the numbers of its extents: an extent, tuples and frozen dataclasses in which there are some."""
+    result: T = mapped(value, lambda extent: extent.at(numbers))
+    return result
+
+
+def largest(value: T) -> T:
+    """``value`` where each open size is the greatest of its range: for estimates."""
+    result: T = mapped(value, _at_highest)
+    return result
+
+
+def open_sizes(value: Any) -> frozenset[OpenSize]:
+    """The open sizes that occur in a value: an extent, tuples and frozen dataclasses in which there are some."""
+    found: set[OpenSize] = set()
+
+    def visit(extent: Extent) -> Extent:
+        found.update(extent.sizes)
+        return extent
+
+    mapped(value, visit)
+    return frozenset(found)
+
+
+def mapped(value: Any, convert: Callable[[Extent], Any]) -> Any:
+    """Convert every extent inside tuples, dicts and frozen dataclasses; what has none stays the same object."""
+    kind: Any = type(value)
+    if kind is Extent:
+        return convert(value)
+    if kind is tuple:
+        items = tuple([mapped(item, convert) for item in value])
+        return value if all(map(is_, items, value)) else items
+    if is_dataclass(kind):
+        changed = {
+            f.name: item for f in fields(kind) if f.init and (item := mapped(old := getattr(value, f.name), convert)) is not old
+        }
+        return replace(value, **changed) if changed else value
+    return value
+
+
+# -- polynomials ----------------------------------------------------------------------------------------------------
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _terms(value: int) -> Terms:
+    return dict(value.terms) if type(value) is Extent else ({(): int(value)} if value else {})
+
+
+def _sum(a: int, b: int, sign: int) -> int:
+    total = _terms(a)
+    for monomial, factor in _terms(b).items():
+        total[monomial] = total.get(monomial, 0) + sign * factor
+    return _normal(total)
+
+
+def _normal(terms: Mapping[Monomial, int]) -> int:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Extent(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), [_order(atom) for atom in item[0]]))))
+
+
+def _order(atom: Atom) -> tuple[int, int, str]:
+    return (0, atom.number, "") if isinstance(atom, OpenSize) else (1, 0, atom.text(OpenSize.canonical))
+
+
+def _bounds(terms: Sequence[tuple[Monomial, int]]) -> tuple[int, int]:
+    low = high = 0
+    for monomial, factor in terms:
+        least = most = 1
+        for atom in monomial:  # none is negative
+            least, most = least * atom.low, most * atom.high
+        low += factor * (least if factor > 0 else most)
+        high += factor * (most if factor > 0 else least)
+    return low, high
+
+
+def _divided(a: int, b: int) -> tuple[int, int]:
+    """Floor quotient and remainder. What is divisible term by term is divided so; the rest is a ratio."""
+    if b == 0:
+        raise ZeroDivisionError(f"the size {a} // 0")
+    if b == 1:
+        return a, 0
+    if b < 0:
+        quotient, rest = _divided(-a, -b)
+        return quotient, -rest
+    whole, left = _whole(a, b)
+    if lowest(left) >= 0 and highest(left) < lowest(b):
+        return whole, left
+    if highest(left) <= 0:  # rounded up: -(-n // 8)
+        up = _ratio(-left + b - 1, b, rest=False)
+        return whole - up, left + up * b
+    if lowest(left) < 0:
+        raise OpenSizeError(f"{a} // {b}: the sign is not known", a, b)
+    return whole + _ratio(left, b, rest=False), _ratio(left, b, rest=True)
+
+
+def _whole(a: int, b: int) -> tuple[int, int]:
+    """The terms of ``a`` that ``b``, one term, divides, divided; and the others, a number as small as may be."""
+    divisor = list(_terms(b).items())
+    if type(a) is Extent and a.terms == getattr(b, "terms", None):
+        return 1, 0
+    if len(divisor) != 1:
+        return 0, a
+    ((below, by),) = divisor
+    whole: Terms = {}
+    left: Terms = {}
+    for monomial, factor in _terms(a).items():
+        rest: list[Atom] | None = list(monomial)
+        for atom in below:
+            if rest is not None and atom in rest:
+                rest.remove(atom)
+            else:
+                rest = None
+        if rest is None:
+            left[monomial] = factor
+            continue
+        quotient = factor // by if factor > 0 else -(-factor // by)
+        remainder = factor - quotient * by
+        key = tuple(rest)
+        whole[key] = whole.get(key, 0) + quotient
+        left[monomial] = remainder
+    return _normal(whole), _normal(left)
+
+
+def _ratio(numerator: int, denominator: int, *, rest: bool) -> int:
+    if type(numerator) is not Extent and type(denominator) is not Extent:
+        return numerator % denominator if rest else numerator // denominator
+    if lowest(denominator) < 1:
+        raise OpenSizeError(f"{numerator} // {denominator}: it may be divided by 0", denominator)
+    atom = Ratio(numerator, denominator, rest)
+    return atom.low if atom.low == atom.high else Extent((((atom,), 1),))
+
+
+def _never_zero(value: Extent) -> bool:
+    """True if a number divides all terms but the constant one."""
+    constant = dict(value.terms).get((), 0)
+    return constant != 0 and any(
+        all(factor % n == 0 for monomial, factor in value.terms if monomial) and constant % n for n in (2, 3)
+    )
+
+
+def _equation(a: object, b: object) -> tuple[OpenSize, OpenSize] | None:
+    """The open sizes that two extents are, where they are nothing else."""
+
+    def alone(value: object) -> OpenSize | None:
+        match value.terms if type(value) is Extent else ():
+            case (((OpenSize() as size,), 1),):
+                return size
+        return None
+
+    x, y = alone(a), alone(b)
+    return None if x is None or y is None else (x, y)
+
+
+def _is_negative(value: int, question: str) -> bool:
+    if type(value) is not Extent:
+        return value < 0
+    if value.high < 0:
+        return True
+    if value.low >= 0:
+        return False
+    raise OpenSizeError(question, value)
+
+
+def _at_highest(extent: Extent) -> int:
+    sizes = {size.number: size.high for size in extent.sizes}
+    return extent.at([sizes.get(number, 0) for number in range(max(sizes) + 1)])
+
+
+def _sizes_of(value: int) -> Iterator[OpenSize]:
+    if type(value) is Extent:
+        for monomial, _ in value.terms:
+            for atom in monomial:
+                if isinstance(atom, OpenSize):
+                    yield atom
+                else:
+                    yield from _sizes_of(atom.numerator)
+                    yield from _sizes_of(atom.denominator)
+
+
+def _text(value: int, shown: Callable[[OpenSize], str]) -> str:
+    """The polynomial as Python reads it, terms of a higher degree first."""
+    if type(value) is not Extent:
+        return str(value)
+    text = ""
+    for monomial, factor in sorted(value.terms, key=lambda term: -len(term[0])):
+        atoms = "*".join(shown(atom) if isinstance(atom, OpenSize) else atom.text(shown) for atom in monomial)
+        sign, amount = "-" if factor < 0 else "+", abs(factor)
+        product = str(amount) if not atoms else atoms if amount == 1 else f"{amount}*{atoms}"
+        text += f" {sign} {product}" if text else product if sign == "+" else f"-{product}"
+    return text
+
+
+def _number_needed(extent: Extent) -> OpenSizeError:
+    return OpenSizeError(f"the number of {extent} is needed", extent)
+
+
+def _refuse(extent: Extent, other: object) -> Any:
+    """A float, of an estimate or of a value: neither is an extent's."""
+    if isinstance(other, float):
+        raise _number_needed(extent)
+    return NotImplemented
+
+
+# -- as plain data --------------------------------------------------------------------------------------------------
+
+
+def to_plain(value: int) -> Any:
+    """An extent as nested tuples of numbers and texts; a number itself."""
+    if type(value) is not Extent:
+        return value
+    return tuple([(tuple(map(_plain_atom, monomial)), factor) for monomial, factor in value.terms])
+
+
+def _plain_atom(atom: Atom) -> Any:
+    if isinstance(atom, OpenSize):
+        return atom.number, atom.low, atom.high
+    return "%" if atom.rest else "/", to_plain(atom.numerator), to_plain(atom.denominator)
+
+
+def from_plain(data: Any) -> int:
+    """What ``to_plain`` made such data of.
+
+    Raises:
+        ValueError: nothing.
+    """
+    if type(data) is int:
+        return data
+    if type(data) is not tuple:
+        raise ValueError(f"no extent: {data!r}")
+    terms: Terms = {}
+    for term in data:
+        match term:
+            case (tuple(atoms), int(factor)):
+                terms[tuple(map(_atom_of, atoms))] = factor
+            case _:
+                raise ValueError(f"no term of an extent: {term!r}")
+    return _normal(terms)
+
+
+def _atom_of(data: Any) -> Atom:
+    match data:
+        case (int(number), int(low), int(high)) if 0 <= number and 0 < low <= high:
+            return OpenSize(number, low, high)
+        case ("%" | "/" as kind, numerator, denominator):
+            a, b = from_plain(numerator), from_plain(denominator)
+            if lowest(a) >= 0 and lowest(b) >= 1:
+                return Ratio(a, b, kind == "%")
+    raise ValueError(f"no atom of an extent: {data!r}")
