@@ -127,7 +127,16 @@ class PreparedSlot:
 
 
 Slot = (
-    FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot | SizesSlot | VersionSlot | PreparedSlot
+    FeedSlot
+    | FetchSlot
+    | StateSlot
+    | GradSlot
+    | ConstantSlot
+    | KeySlot
+    | CallbackSlot
+    | SizesSlot
+    | VersionSlot
+    | PreparedSlot
 )
 
 

@@ -137,7 +137,9 @@ class Compiler:
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
             found = self.once(
-                self._served, place, lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known))
+                self._served,
+                place,
+                lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known)),
             )
             if isinstance(found, _Served):
                 numbers = found.ranged.numbers(bindings)

@@ -231,7 +231,9 @@ class Executable(vectorcall.Forwarding):
             for known in (self._runners, self._entries, self._points):
                 known.pop(oldest, None)
         types = tuple(feeds.values())
-        entry = self._entry(runner, types) if made.served is None else self._sized_entry(made.served, runner, types, shapes)
+        entry = (
+            self._entry(runner, types) if made.served is None else self._sized_entry(made.served, runner, types, shapes)
+        )
         self._entries[shapes] = entry
         if entry != self._call:
             self._start()

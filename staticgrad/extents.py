@@ -19,6 +19,7 @@ Estimates (costs, seconds, blockings) are made for the greatest sizes of the ran
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from operator import is_
@@ -355,19 +356,21 @@ def open_sizes(value: Any) -> frozenset[OpenSize]:
 
 
 def mapped(value: Any, convert: Callable[[Extent], Any]) -> Any:
-    """Convert every extent inside tuples, dicts and frozen dataclasses; what has none stays the same object."""
+    """Convert every extent inside tuples and frozen dataclasses; what has none stays the same object."""
     kind: Any = type(value)
     if kind is Extent:
         return convert(value)
     if kind is tuple:
         items = tuple([mapped(item, convert) for item in value])
         return value if all(map(is_, items, value)) else items
-    if is_dataclass(kind):
-        changed = {
-            f.name: item for f in fields(kind) if f.init and (item := mapped(old := getattr(value, f.name), convert)) is not old
-        }
-        return replace(value, **changed) if changed else value
-    return value
+    changed = {n: item for n in _names(kind) if (item := mapped(old := getattr(value, n), convert)) is not old}
+    return replace(value, **changed) if changed else value
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a class of values that are made of others; of any other class none."""
+    return tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
 
 
 # -- polynomials ----------------------------------------------------------------------------------------------------

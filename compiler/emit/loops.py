@@ -14,6 +14,7 @@ from staticgrad.compiler.emit.polls import end_if_interrupted, turns_between
 from staticgrad.compiler.program import FeedSlot, FetchSlot
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.steps.step import Step
+from staticgrad.extents import is_open
 
 Address = Callable[[int], Value]  # of an operand, by its number
 
@@ -126,7 +127,7 @@ class LoopWriter:
     def _turns(self, step: Loop) -> Value | None:
         if step.counted:
             return self.f.load("i64", self.operand(0))
-        return None if step.length is None else integer(step.length)
+        return None if step.length is None else self.f.index(step.length)
 
     def _start(self, step: Loop, feeds: dict[int, Value], fetches: dict[int, Value], first: Value) -> None:
         f = self.f
@@ -153,10 +154,10 @@ class LoopWriter:
     @staticmethod
     def _is_exact(step: Loop) -> bool:
         """True if the number of turns that the loop takes is known."""
-        return step.length is not None and not step.counted and step.condition is None
+        return step.length is not None and not is_open(step.length) and not step.counted and step.condition is None
 
     def _row(self, base: Value, number: Value, row: int) -> Value:
-        return self.f.offset(base, self.f.binary("mul", number, integer(row)), "i8")
+        return self.f.offset(base, self.f.binary("mul", number, self.f.index(row)), "i8")
 
     def _start_condition(self, step: Loop) -> dict[int, Value] | None:
         """The places of the condition's feeds; all but the carries are set."""
@@ -184,16 +185,16 @@ class LoopWriter:
         moving = [(feeds[1 + len(step.carries) + i], row) for i, row in enumerate(step.sequences)]
         moving += [(fetches[len(step.carries) + i], row) for i, row in enumerate(step.results)]
         for pointer, row in moving:
-            f.store(f.offset(f.load("ptr", pointer), integer(by * row), "i8"), pointer)
+            f.store(f.offset(f.load("ptr", pointer), f.index(by * row), "i8"), pointer)
 
     def _end(self, step: Loop, feeds: dict[int, Value]) -> None:
         f = self.f
         if not self._is_exact(step) or step.length == 0:
             f.module.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-            for j, nbytes in enumerate(step.carries):
+            for j, nbytes in enumerate(map(f.index, step.carries)):
                 source, result = f.load("ptr", feeds[1 + j]), self.operand(step.inputs + j)
                 with f.when(f.compare("icmp ne", source, result)):
-                    f.call("llvm.memmove.p0.p0.i64", "void", result, source, integer(nbytes), integer(0, "i1"))
+                    f.call("llvm.memmove.p0.p0.i64", "void", result, source, nbytes, integer(0, "i1"))
         if step.condition is not None:
             f.store(f.load("i64", self.place(step.taken)), self.operand(step.inputs + len(step.carries)))
 

@@ -29,6 +29,7 @@ from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.schedule import Event, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
+from staticgrad.extents import OpenSizeError, is_open, largest, proven
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 from staticgrad.reach import reach
@@ -229,6 +230,8 @@ class _Source:
             return False
         if self.reduces and self.facts.element[self.store.value]:
             return False  # an element that waits for a reduction over the elements
+        if any(is_open(self.nest.dims[dim]) for dim in self.unrolled):
+            return False
         points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
         # An invariant term is computed once, but added as often as there are points.
         if points * max(len(self.moving), len(self.reductions)) + len(self.closure) > MOST_INSTRUCTIONS:
@@ -260,7 +263,10 @@ class _Source:
             if access is None or step.operands[access.arg].memory is not memory:
                 copier.copy([number], frozenset())
                 continue
-            at = self._iteration(nest, access, step.operands[access.arg])
+            try:
+                at = self._iteration(nest, access, step.operands[access.arg])
+            except OpenSizeError:  # where it lies depends on the sizes
+                at = None
             if at is None or not isinstance(instr, Load) or instr.guard is not None:
                 return None
             other = InstructionCopier(body, self.nest, at, args, self.unrolled)
@@ -274,11 +280,11 @@ class _Source:
         Stores of one nest never meet, so an iteration within its bounds with the same address is the one: the address
         is taken apart in the strides of the store, the largest first, like a number in its digits.
         """
-        if access.terms or any(stride < 0 for stride in (*access.strides, *self.store.access.strides)):
+        if access.terms or not proven(lambda: all(s >= 0 for s in (*access.strides, *self.store.access.strides))):
             return None
         stored = self.store.access
         dims = [d for d, stride in enumerate(stored.strides) if stride and self.nest.dims[d] > 1]
-        dims.sort(key=lambda d: -stored.strides[d])
+        dims.sort(key=lambda d: -largest(stored.strides[d]))
         own = self.operands[stored.arg]
         bytes_apart = operand.offset - own.offset
         itemsize = self.nest.args[stored.arg].itemsize
@@ -365,6 +371,7 @@ def _cost(nest: Nest, numbers: Iterable[int]) -> int:
 def estimate(nest: Nest, target: Target) -> float:
     """The estimated seconds of a nest on one core if it computes nothing twice for the same indices. A store counts
     twice, as its lines are read first."""
+    nest = largest(nest)
     facts, machine = analyse(nest), target.machine
     lanes = vector_lanes(nest, target)
     instructions, seconds = 0.0, 0.0

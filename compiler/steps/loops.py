@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
+from staticgrad.extents import highest, largest
 from staticgrad.frozen import frozen, record
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class _ScratchLayout:
 
     def take(self, nbytes: int) -> int:
         place = self.nbytes
-        self.nbytes = -(-(place + nbytes) // ALIGNMENT) * ALIGNMENT
+        self.nbytes = -(-(place + highest(nbytes)) // ALIGNMENT) * ALIGNMENT
         return place
 
 
@@ -151,7 +152,7 @@ class Loop:
         """The same of all turns; infinite where nothing bounds their number."""
         if self.length is None:
             return math.inf
-        return self.length * self.turn_seconds if self.length else 0.0
+        return largest(self.length) * self.turn_seconds if self.length else 0.0
 
     @property
     def title(self) -> str:

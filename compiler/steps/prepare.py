@@ -25,6 +25,7 @@ from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.phases import phase
+from staticgrad.extents import largest, open_sizes
 from staticgrad.reach import reach
 
 REASON = "follows from variables, kept between calls"
@@ -152,9 +153,11 @@ def _is_pure(step: Step) -> bool:
     """True if a step does nothing but compute buffers of the arena, of variables, constants and such buffers."""
     plain = step.kernel is not None and step.check is None and step.callback is None
     own = all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds))
-    return plain and own and all(isinstance(memory, Temp | StateSlot | ConstantSlot) for memory in step.memories)
+    if not plain or not own or open_sizes(step.kernel):  # what depends on sizes is not the same in the next call
+        return False
+    return all(isinstance(memory, Temp | StateSlot | ConstantSlot) for memory in step.memories)
 
 
 def _grows(first: Sequence[Step], kept: set[Temp]) -> bool:
     variables = {m for step in first for m in step.reads if isinstance(m, StateSlot)}
-    return sum(temp.nbytes for temp in kept) > MOST_GROWTH * sum(slot.type.nbytes for slot in variables)
+    return sum(temp.nbytes for temp in kept) > MOST_GROWTH * sum(largest(slot.type.nbytes) for slot in variables)

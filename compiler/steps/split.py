@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, I
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
+from staticgrad.extents import is_open, largest, lowest, open_sizes
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.phases import phase
@@ -70,9 +71,10 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
     facts = analyse(simple)
     if not _is_one_sweep(simple, facts):
         return None
-    dim = max(range(len(simple.outer), len(simple.dims)), key=lambda d: simple.dims[d])
+    dims = largest(simple).dims
+    dim = max(range(len(simple.outer), len(simple.dims)), key=lambda d: dims[d])
     parts, size = _cut(simple.dims[dim], target) if _is_for_threads(nest, simple, target) else (0, 0)
-    column = _column(simple, facts, dim)
+    column = None if open_sizes(simple) else _column(simple, facts, dim)
     phases = 1 if column is None else _phases(simple, facts, size or simple.dims[dim], column, target)
     if parts == 0 and phases == 1:
         return None
@@ -92,14 +94,17 @@ def _is_for_threads(nest: Nest, simple: Nest, target: Target) -> bool:
 def _is_shared_well(plan: NestPlan, target: Target) -> bool:
     """True if there are chunks enough, and none that takes a few columns of each of many rows far apart: parts of rows
     can be read as they lie in memory, panel by panel."""
-    enough = plan.share is not None and plan.share.chunks >= FEWEST_PARTS
+    enough = plan.share is not None and largest(plan.share.chunks) >= FEWEST_PARTS
     return enough and (plan.panel is not None or not plan.reads_far_rows(target))
 
 
 def _cut(size: int, target: Target) -> tuple[int, int]:
-    """The number of parts and their size; the remainder is a part of its own. (0, 0) for too few elements."""
-    if size < 2 * FEWEST_PARTS:
+    """The number of parts and their size; the remainder is a part of its own. (0, 0) for too few elements. Of an open
+    size the remainder is as long as a part, or a little longer."""
+    if lowest(size) < 2 * FEWEST_PARTS:
         return 0, 0
+    if is_open(size):
+        return MOST_PARTS - 1, size // MOST_PARTS
     long, block = target.sized(LONG_PART), target.sized(BLOCK)
     for parts in range(MOST_PARTS, FEWEST_PARTS - 1, -1):
         if size % parts == 0 and (size // parts < long or size // parts % block == 0):

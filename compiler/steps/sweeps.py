@@ -26,6 +26,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
+from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
@@ -53,14 +54,14 @@ def separate_sweeps(steps: Sequence[Step], target: Target) -> list[Step]:
 def separate(nest: Nest, target: Target) -> Separated | None:
     """A nest for each sweep; None where there is one only, where it is not worth it, or where it would be wrong."""
     simple = simplify(nest)
-    if simple is None or max(simple.inner, default=0) < 2 * FEWEST_PARTS:
+    if simple is None or max(largest(simple).inner, default=0) < 2 * FEWEST_PARTS:
         return None
     facts = analyse(simple)
     sweeps = _Sweeps(simple, facts)
     if sweeps.count < 2 or wanted_chunks(seconds_of(simple, target), target) < FEWEST_PARTS:
         return None
     plan = plan_nest(nest, target)
-    if plan is None or (plan.share is not None and plan.share.chunks >= FEWEST_PARTS):
+    if plan is None or (plan.share is not None and largest(plan.share.chunks) >= FEWEST_PARTS):
         return None
     return sweeps.separate()
 
