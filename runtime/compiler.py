@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 @frozen(eq=False)
-class Made:
+class Chosen:
     """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them.
 
     Attributes:
@@ -108,12 +108,12 @@ class Compiler:
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         fixed: frozenset[Symbol] = frozenset(),
-    ) -> Made:
+    ) -> Chosen:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types. What follows
         from variables alone is kept from call to call. It serves the ranges in which open sizes lie, but for those that
         are ``fixed``, if that can be."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        fetches = [*tensors, *ops]
+        fetches: list[Tensor | Node] = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
         served, refused = self._serving(fetches, feeds, options, key, fixed)
@@ -125,7 +125,7 @@ class Compiler:
             region = self._region(fetches, feeds, options)
             return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return Made(self.once(self._runners, exact, compiled), refused=refused)
+        return Chosen(self.once(self._runners, exact, compiled), refused=refused)
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Compiler:
         options: CompileOptions,
         key: tuple[object, ...],
         fixed: frozenset[Symbol],
-    ) -> tuple[Made | None, tuple[RangeError, ...]]:
+    ) -> tuple[Chosen | None, tuple[RangeError, ...]]:
         """The program for the ranges of the sizes of a call, None where it has to be compiled for these sizes alone;
         and why some have to be known.
 
@@ -160,7 +160,7 @@ class Compiler:
                 numbers = found.ranged.numbers(bindings)
                 if numbers is None:
                     return None, refused
-                return Made(found.runner.at(numbers), found.runner, found.ranged.groups, refused), refused
+                return Chosen(found.runner.at(numbers), found.runner, found.ranged.groups, refused), refused
             fixed |= found.symbols
             refused = (*refused, found)
         return None, refused

@@ -70,7 +70,9 @@ def cut_for_ranges(
         RangeError: that leaves something open which has to be known.
         FetchError, FeedError, GraphError: as ``cut``.
     """
-    groups = [(symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0]
+    groups: list[tuple[Symbol, ...]] = [
+        (symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0
+    ]
     while True:
         sizes = dict(bindings)
         for number, group in enumerate(groups):
