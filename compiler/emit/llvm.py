@@ -386,6 +386,15 @@ class Function:
             self._computed[key] = self._first("i64", f"{op} {a}, {b.text}")
         return self._computed[key]
 
+    def call_first(self, function: str, result: str, number: int) -> Value:
+        """What a function of the module returns for a number that depends on the open sizes alone: it is called once,
+        when this function begins."""
+        key = ("call", function, self.index(number).text)
+        if key not in self._computed:
+            text = f"call {result} {self.symbol(function).text}({self.index(number)})"
+            self._computed[key] = self._first(result, text)
+        return self._computed[key]
+
     # -- arithmetic ---------------------------------------------------------------------------------------------
 
     def binary(self, op: str, a: Value, b: Value) -> Value:

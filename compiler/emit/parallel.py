@@ -99,17 +99,16 @@ def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index
 
 def quotient(f: Function, number: Index, by: int) -> Index:
     """``number // by`` of a number that is not negative."""
-    if by == 1 or isinstance(number, int):
-        return number // by if isinstance(number, int) else number
-    return f.binary("udiv", number, integer(by))
+    if isinstance(number, int):
+        return number // by
+    return number if by == 1 else f.binary("udiv", number, f.index(by))
 
 
 def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
     """Quotient and remainder."""
-    whole = quotient(f, number, by)
-    if by == 1 or isinstance(number, int):
-        return whole, number % by if isinstance(number, int) else 0
-    return whole, f.binary("urem", number, integer(by))
+    if isinstance(number, int):
+        return divmod(number, by)
+    return quotient(f, number, by), 0 if by == 1 else f.binary("urem", number, f.index(by))
 
 
 def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
