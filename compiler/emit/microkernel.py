@@ -53,7 +53,7 @@ from staticgrad.compiler.emit.llvm import (
 )
 from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
 from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import highest, is_open, lowest, proven
+from staticgrad.extents import at_most, highest, is_open, is_same, lowest
 from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
@@ -389,7 +389,7 @@ class Tiling:
         last = (self.open_vectors[0] if self.open_vectors else self.last_vectors, self.edge)
         if self.column_panels == 1:
             return (last, last)
-        shared = self.masked and self.last_vectors == self.vectors
+        shared = self.masked and last[0] == self.vectors
         return (last if shared else (self.vectors, False), last)
 
     def variants(self) -> int:
@@ -401,7 +401,7 @@ class Tiling:
         if is_open(self.m) and isinstance(panel, int):
             if is_number(panel, 0):
                 return 0
-            if proven(lambda: panel == self.row_panels):
+            if is_same(panel, self.row_panels):
                 return self.m
         elif not is_open(self.m) and self.tall == self.row_panels:
             return f.min(f.mul(panel, self.rows), self.m)
@@ -627,9 +627,9 @@ def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise:
     if below == otherwise:
         return below
     if isinstance(index, int):
-        if proven(lambda: index < limit):
+        if at_most(index + 1, limit):
             return below
-        if proven(lambda: index >= limit):
+        if at_most(limit, index):
             return otherwise
     return f.select(f.compare("icmp slt", f.index(index), f.index(limit)), below, otherwise)
 
@@ -643,7 +643,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 
     Constants must not be an empty range; a range known at run time may be.
     """
-    if isinstance(start, int) and isinstance(stop, int) and proven(lambda: start < stop <= start + step):
+    if isinstance(start, int) and isinstance(stop, int) and at_most(start + 1, stop) and at_most(stop, start + step):
         yield start
         return
     loop: CountedLoop
@@ -654,7 +654,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 def by_width(f: Function, tiling: Tiling, panel: Index, columns: int, write: Callable[[int], None]) -> None:
     """Call ``write`` for the columns that a panel has of ``columns`` in all: the last panel may have fewer."""
     width, ragged = tiling.width, (columns - 1) % tiling.width + 1
-    if proven(lambda: ragged == width):
+    if is_same(ragged, width):
         write(width)
     elif is_number(tiling.column_panels, 1) if is_open(columns) else isinstance(panel, int):
         write(ragged)

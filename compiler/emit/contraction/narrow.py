@@ -30,7 +30,7 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import is_open, proven
+from staticgrad.extents import at_most, is_open
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
@@ -130,7 +130,7 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
     element, row = memory_type(dtype), tiling.width * tiling.terms
     groups, rest = divmod(depth, terms)
     by_rows = source.column == 1 and f.target.isa.predicated
-    if not is_number(rest, 0) or not (by_rows or proven(lambda: n >= tiling.width)):
+    if not is_number(rest, 0) or not (by_rows or at_most(tiling.width, n)):
         fill_zero(f, dtype, to, packed_elements(tiling, depth))
     if by_rows:
         stem = f"interleave_rows{terms}.{dtype.name}"

@@ -44,7 +44,7 @@ from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.extents import is_open, largest, lowest, open_sizes, proven
+from staticgrad.extents import at_most, is_open, largest, lowest, open_sizes
 from staticgrad.frozen import frozen
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -179,17 +179,17 @@ class ContractionPlan:
     @property
     def has_blocks_of_columns(self) -> bool:
         """True if B is packed for some of its columns at a time."""
-        return not proven(lambda: self.columns_per_block >= self.tiling.column_panels)
+        return not at_most(self.tiling.column_panels, self.columns_per_block)
 
     @property
     def has_blocks_of_terms(self) -> bool:
         """True if a block of B has some terms only."""
-        return not proven(lambda: self.block_depth >= self.way.k)
+        return not at_most(self.way.k, self.block_depth)
 
     @property
     def has_passes(self) -> bool:
         """True if there may be several passes over a block."""
-        return not proven(lambda: self.depth_block >= self.block_depth)
+        return not at_most(self.block_depth, self.depth_block)
 
     @property
     def is_open(self) -> bool:
@@ -215,7 +215,7 @@ class ContractionPlan:
             lines.append(f"B {given}, {self.columns_per_block} panels of {self.block_depth} terms at a time")
         if self.pack_a:
             lines.append(f"A packed, {self.group_rows} rows at a time")
-        if not proven(lambda: self.depth_block >= self.way.k):
+        if not at_most(self.way.k, self.depth_block):
             lines.append(f"passes of {self.depth_block} terms of {self.way.k}")
         if self.via_scratch:
             lines.append("C by way of scratch memory")
