@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
@@ -29,6 +29,7 @@ from staticgrad.compiler.kernels.routines import (
     TriangularSolve,
 )
 from staticgrad.compiler.modes import took
+from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 
 ALIGNMENT = 64
@@ -65,16 +66,17 @@ WRITERS: dict[type, RoutineWriter] = {
 
 
 def _together(batch: Batch, target: Target) -> int:
-    """The number of pieces that are run together; 0 where each is run alone, also where there are few."""
+    """The number of pieces that are run together; 0 where each is run alone, also where there are few. It may be that
+    there are more."""
     unit = WRITERS[type(batch.routine)].together(batch.routine, target)
-    return unit if FEW * batch.count >= unit else 0
+    return unit if FEW * largest(batch.count) >= unit else 0
 
 
 def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
-    unit = max(1, together)
-    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / target.machine.routine_flops, target))
-    return units * unit, chunks
+    unit, most = max(1, together), largest(batch)
+    units, _ = cut(-(-most.count // unit), wanted_chunks(most.flops / target.machine.routine_flops, target))
+    return units * unit, -(-batch.count // (units * unit))
 
 
 @frozen
@@ -100,7 +102,7 @@ def planned(batch: Batch, target: Target) -> PlannedBatch:
     if batch.is_empty:
         return PlannedKernel(batch, None)
     writer, together = WRITERS[type(batch.routine)], _together(batch, target)
-    nbytes = (writer.scratch_together if together else writer.scratch_bytes)(batch.routine, target)
+    nbytes = (writer.scratch_together if together else writer.scratch_bytes)(largest(batch.routine), target)
     plan = BatchPlan(together, *_chunks(batch, together, target))
     return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
@@ -151,8 +153,7 @@ def _run_range(
     if _together(batch, f.target):
         f.call(piece, "void", *places(low), scratch, f.index(f.sub(high, low)))
         return
-    first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))
-    with f.loop(first, last) as loop:
+    with f.loop(f.index(low), f.index(high)) as loop:
         f.call(piece, "void", *places(loop.index), scratch)
 
 

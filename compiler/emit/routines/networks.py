@@ -18,6 +18,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, in
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
 LONGEST = 128  # times as many elements as rows are sorted side by side: longer rows are sorted by digits in less time
@@ -48,6 +49,8 @@ def layout(routine: Sort, target: Target) -> NetworkScratch | None:
     size, length = routine.dtype.itemsize, routine.length
     bits = 64 if routine.indices else 8 * size
     lanes = target.isa.vector_bytes * 8 // bits
+    if is_open(length):
+        return None
     if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes or (length < lanes and not target.isa.predicated):
         return None
     paired = routine.indices and size == 8
