@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FeedError, GraphError
-from staticgrad.extents import is_open
+from staticgrad.extents import is_open, proven
 from staticgrad.frozen import frozen
 
 bool_ = np.dtype("bool")
@@ -611,7 +611,7 @@ def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) ->
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
     """NumPy's rule; a Dim never broadcasts as 1, and equals only itself until it is bound."""
-    if shapes and shapes.count(shapes[0]) == len(shapes):
+    if shapes and proven(lambda: shapes.count(shapes[0]) == len(shapes)):
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Size] = []

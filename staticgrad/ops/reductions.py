@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike
@@ -96,7 +97,7 @@ def fill(o: Namespace, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
 def count(o: Namespace, x: Tensor, axes: Sequence[int]) -> float | Tensor:
     """The number of elements of ``x`` that go into one result: a Python float, or a tensor where feeds bind a size."""
     size = reduced_size(x.shape, axes)
-    return float(size) if isinstance(size, int) else size_value(size, x.dtype)
+    return float(size) if isinstance(size, int) and not is_open(size) else size_value(size, x.dtype)
 
 
 # -- the primitives -------------------------------------------------------------------------------------------------

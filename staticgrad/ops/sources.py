@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import FeedError, GradientError, GraphError
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, lift
@@ -289,7 +290,7 @@ class FullAttributes:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return self.shape, self.dtype, self.value, math.copysign(1, self.value)
+        return self.shape, self.dtype, self.value, is_open(self.value) or math.copysign(1, self.value)
 
 
 FULL = register(
