@@ -118,11 +118,11 @@ class Cholesky:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        return (Block(self.dtype, self.size**2),) * 2
+        return (Block(self.dtype, self.size * self.size),) * 2
 
     @property
     def flops(self) -> int:
-        return self.size**3 // 3 + self.size**2
+        return self.size * self.size * self.size // 3 + self.size * self.size
 
     @property
     def text(self) -> str:
@@ -146,11 +146,11 @@ class TriangularSolve:
     @property
     def blocks(self) -> tuple[Block, ...]:
         right = Block(self.dtype, self.size * self.width)
-        return Block(self.dtype, self.size**2), right, right
+        return Block(self.dtype, self.size * self.size), right, right
 
     @property
     def flops(self) -> int:
-        return self.size**2 * self.width
+        return self.size * self.size * self.width
 
     @property
     def text(self) -> str:
@@ -171,12 +171,12 @@ class Elimination:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        matrix = Block(self.dtype, self.size**2)
+        matrix = Block(self.dtype, self.size * self.size)
         return matrix, matrix, Block(int64, self.size), Block(self.dtype, 1)
 
     @property
     def flops(self) -> int:
-        return 2 * self.size**3 // 3 + self.size**2
+        return 2 * self.size * self.size * self.size // 3 + self.size * self.size
 
     @property
     def text(self) -> str:
@@ -198,7 +198,7 @@ class Householder:
     @property
     def blocks(self) -> tuple[Block, ...]:
         q = () if self.full is None else (Block(self.dtype, self.full * self.rows),)
-        return Block(self.dtype, self.rows * self.columns), *q, Block(self.dtype, self.columns**2)
+        return Block(self.dtype, self.rows * self.columns), *q, Block(self.dtype, self.columns * self.columns)
 
     @property
     def flops(self) -> int:
@@ -220,12 +220,12 @@ class Symmetric:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        matrix = Block(self.dtype, self.size**2)
+        matrix = Block(self.dtype, self.size * self.size)
         return (matrix, Block(self.dtype, self.size), *(matrix,) * self.vectors)
 
     @property
     def flops(self) -> int:
-        return (12 if self.vectors else 3) * self.size**3
+        return (12 if self.vectors else 3) * self.size * self.size * self.size
 
     @property
     def text(self) -> str:
@@ -247,11 +247,15 @@ class Singular:
     @property
     def blocks(self) -> tuple[Block, ...]:
         matrix, values = Block(self.dtype, self.rows * self.columns), Block(self.dtype, self.columns)
-        return (matrix, matrix, values, Block(self.dtype, self.columns**2)) if self.vectors else (matrix, values)
+        return (
+            (matrix, matrix, values, Block(self.dtype, self.columns * self.columns))
+            if self.vectors
+            else (matrix, values)
+        )
 
     @property
     def flops(self) -> int:
-        return (60 if self.vectors else 40) * self.columns**2 * self.rows
+        return (60 if self.vectors else 40) * self.columns * self.columns * self.rows
 
     @property
     def text(self) -> str:

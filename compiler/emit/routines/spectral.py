@@ -153,7 +153,7 @@ class _Eigen:
                 self.beside.store(work.load(n - 2, n - 1), n - 2)
         elif n > 1:
             self.beside.store(work.load(n - 2, n - 1), n - 2)
-        self.beside.store(self.const(0.0), n - 1)
+        self.beside.store(self.const(0.0), f.max(n - 1, 0))
 
     def _start_vectors(self, vt: MatrixView) -> None:
         """The product of the reflections, transposed."""
