@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, largest, lowest
+from staticgrad.extents import highest, is_open, is_same, largest, lowest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -398,7 +398,8 @@ def spans_of(
     """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
     that remain, and a tail: under a mask, or in vectors of half the lanes, of a quarter, and so on."""
     if is_open(size):
-        return _open_spans(size, lanes, copies, target, cost, ratio)
+        spans = _open_spans(size, lanes, copies, target, cost, ratio)
+        return tuple(span for span in spans if not is_same(span.start, span.stop))
     if target.isa.predicated and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
@@ -430,7 +431,7 @@ def _open_spans(size: int, lanes: int, copies: int, target: Target, cost: int, r
     at = 0
     while copies > 1:
         block = lanes * copies
-        if highest(size) - at >= block:
+        if highest(size - at) >= block:
             end = size // block * block
             spans.append(Span(at, end, lanes, copies))
             at = end
