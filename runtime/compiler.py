@@ -7,6 +7,7 @@ options. Sessions, executables and tapes stand on this module and know nothing o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -133,14 +134,11 @@ class Compiler:
             return None
         fixed |= {symbol for symbol, number in bindings.items() if number == 0}
         while not fixed.issuperset(bindings):
-            known, given = fixed, tuple((id(x), t.dtype) for x, t in feeds.items())
+            given = tuple((id(x), t.dtype) for x, t in feeds.items())
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
-            found = self.once(
-                self._served,
-                place,
-                lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known)),
-            )
+            make = functools.partial(self._serve, place, fetches, feeds, options, bindings, fixed)
+            found = self.once(self._served, place, make)
             if isinstance(found, _Served):
                 numbers = found.ranged.numbers(bindings)
                 return None if numbers is None else Made(found.runner.at(numbers), found.runner)
@@ -158,26 +156,29 @@ class Compiler:
 
     def _serve(
         self,
+        place: object,
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         bindings: Mapping[Symbol, int],
         fixed: frozenset[Symbol],
     ) -> _Served | RangeError:
-        """The program for the ranges of sizes, or which of them it needs known. All of them where the graph refuses
-        sizes: what is wrong is said by numbers."""
+        """Enter under ``place`` the program for the ranges of sizes, or which of them it needs known. All of them where
+        the graph refuses sizes: what is wrong is said by numbers."""
         with importing():
             from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
+        found: _Served | RangeError
         try:
             ranged = cut_for_ranges(
                 self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
             )
             with naming(ranged.groups):
-                return _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
+                found = _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
         except RangeError as error:
-            return error
+            found = error
         except StaticGradError as error:
-            return RangeError(str(error), frozenset(bindings))
+            found = RangeError(str(error), frozenset(bindings))
+        return self._served.put(place, found)
 
     def timed_runner(
         self,

@@ -83,9 +83,10 @@ def estimated_seconds(interface: Interface) -> float:
 
 class CallFrame:
     """The memory that one call in flight owns: the pointer table, the arena, the key of the random ops, the key of
-    those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the arena is prepared, the context
-    of a program that can be interrupted, what Python functions of the program have raised, and, once it is needed,
-    ``call``: a function in machine code that calls the program with all that, and its descriptor."""
+    those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the
+    arena is prepared, the context of a program that can be interrupted, what Python functions of the program have
+    raised, and, once it is needed, ``call``: a function in machine code that calls the program with all that, and its
+    descriptor."""
 
     __slots__ = (
         "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "sizes",

@@ -440,7 +440,7 @@ def _captured(attrs: LoopAttributes) -> int | None:
     """The number of the first feed of a loop's body from which on all are invariant, if there are many turns; None if
     they are few, or it is not known how many."""
     known = not attrs.counted and attrs.condition is None and attrs.length is not None
-    return 1 + attrs.carries + attrs.sequences if known and largest(_turns(attrs) or 0) >= ENOUGH_TURNS else None
+    return 1 + attrs.carries + attrs.sequences if known and largest(attrs.length or 0) >= ENOUGH_TURNS else None
 
 
 def _name(nodes: Sequence[Node]) -> str:

@@ -398,8 +398,7 @@ def spans_of(
     """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
     that remain, and a tail: under a mask, or in vectors of half the lanes, of a quarter, and so on."""
     if is_open(size):
-        spans = _open_spans(size, lanes, copies, target, cost, ratio)
-        return tuple(span for span in spans if not is_same(span.start, span.stop))
+        return _open_spans(size, lanes, copies, target, cost, ratio)
     if target.isa.predicated and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
@@ -428,26 +427,31 @@ def _open_spans(size: int, lanes: int, copies: int, target: Target, cost: int, r
     if target.isa.predicated and cost > ONE_COPY_COST:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
-    at = 0
+    at, rest = 0, size
     while copies > 1:
         block = lanes * copies
-        if highest(size - at) >= block:
-            end = size // block * block
+        if highest(rest) >= block:
+            end, rest = size // block * block, size % block
             spans.append(Span(at, end, lanes, copies))
             at = end
         copies //= ratio
     if target.isa.predicated and spans:
-        return (*spans, Span(at, size, lanes, 1, masked=True))
+        return _there(*spans, Span(at, size, lanes, 1, masked=True))
     end = size // lanes * lanes
-    if highest(size) >= lanes:
+    if highest(rest) >= lanes:
         spans.append(Span(at, end, lanes, 1))
     if target.isa.predicated:
-        return (*spans, Span(end, size, lanes, 1, masked=True))
+        return _there(*spans, Span(end, size, lanes, 1, masked=True))
     while lanes > 1:
         lanes //= 2
         start, end = end, size // lanes * lanes
         spans.append(Span(start, end, lanes, 1))
-    return tuple(spans)
+    return _there(*spans)
+
+
+def _there(*spans: Span) -> tuple[Span, ...]:
+    """The spans without those that are empty at all sizes."""
+    return tuple([span for span in spans if not is_same(span.start, span.stop)])
 
 
 def _halved(size: int, rest: int) -> list[Span]:
