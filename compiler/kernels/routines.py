@@ -4,6 +4,9 @@
     Routine ::= Cumulation | …                    constants all: sizes, dtype, variant
     piece   ::= for each operand a block of ``Operands`` elements, row-major
 
+The number of pieces may be open, and so may lengths and widths of cumulations, sorts, Cholesky factors, triangular
+systems and eliminations. Other matrices have sizes that are known, as the ops ask for when they are declared.
+
 Operands and results are plain row-major memory: ``materialize`` copies what is not. Arguments of the kernel: the
 operands in the order of the op, then its results. Emitting is ``emit.routines``.
 """
@@ -14,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
+from operator import index
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -332,21 +336,27 @@ def _elimination(node: Node, wanted: Sequence[bool]) -> Batch:
     return Batch(Elimination(node.inputs[0].dtype, size), math.prod(batch), (0, 1, 2))
 
 
+def _of_known_matrix(node: Node) -> tuple[int, ...]:
+    """The sizes of a batch of matrices; a matrix of an open size is refused."""
+    *batch, rows, columns = sizes(node.inputs[0].shape)
+    return (*batch, index(rows), index(columns))
+
+
 def _householder(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, columns, rows = sizes(node.inputs[0].shape)
+    *batch, columns, rows = _of_known_matrix(node)
     full = node.attrs.columns if wanted[0] else None
     results = (0, 1) if wanted[0] else (1,)
     return Batch(Householder(node.inputs[0].dtype, rows, columns, full), math.prod(batch), results)
 
 
 def _symmetric(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, size, _ = sizes(node.inputs[0].shape)
+    *batch, size, _ = _of_known_matrix(node)
     results = (0, 1) if wanted[1] else (0,)
     return Batch(Symmetric(node.inputs[0].dtype, size, wanted[1]), math.prod(batch), results)
 
 
 def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, columns, rows = sizes(node.inputs[0].shape)
+    *batch, columns, rows = _of_known_matrix(node)
     vectors = wanted[0] or wanted[2]
     results = (0, 1, 2) if vectors else (1,)
     return Batch(Singular(node.inputs[0].dtype, rows, columns, vectors), math.prod(batch), results)

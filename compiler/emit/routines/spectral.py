@@ -21,7 +21,6 @@ from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce
 from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
-from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
 STEPS = 60  # of QL for one eigenvalue
@@ -148,12 +147,9 @@ class _Eigen:
                 rows.subtract_two(f, dtype, work.at(i, right), (product, v), factors, count)
         with counted(f, 0, n) as loop:
             self.values.store(work.load(loop.index, loop.index), loop.index)
-        if is_open(n):
-            with f.when(f.compare("icmp sgt", f.index(n), integer(1))):
-                self.beside.store(work.load(n - 2, n - 1), n - 2)
-        elif n > 1:
+        if n > 1:
             self.beside.store(work.load(n - 2, n - 1), n - 2)
-        self.beside.store(self.const(0.0), f.max(n - 1, 0))
+        self.beside.store(self.const(0.0), n - 1)
 
     def _start_vectors(self, vt: MatrixView) -> None:
         """The product of the reflections, transposed."""
@@ -162,7 +158,7 @@ class _Eigen:
             r = loop.index
             rows.fill(f, dtype, vt.at(r, 0), 0.0, n)
             vt.store(self.const(1.0), r, r)
-            count = f.min(r, f.max(n - 2, 0))
+            count = f.min(r, max(n - 2, 0))
             with counted(f, 0, count) as inner:
                 i = f.sub(f.sub(count, 1), inner.index)
                 right = f.add(i, 1)
@@ -175,7 +171,7 @@ class _Eigen:
 
         def coupled(carried: Sequence[Value]) -> Value:
             (m,) = carried
-            inside = f.compare("icmp slt", m, f.index(self.n - 1))
+            inside = f.compare("icmp slt", m, integer(self.n - 1))
             here = f.select(inside, m, low)  # reads nothing behind the end
             after = f.binary("add", here, f.cast("zext", inside, "i64"))
             size = f.binary("fadd", rows.magnitude(f, d.load(here)), rows.magnitude(f, d.load(after)))
@@ -310,7 +306,7 @@ class _SingularWriter:
         a, b = self.squares.load(p), self.squares.load(q)
         x, y = self.work.at(p, 0), self.work.at(q, 0)
         gamma = rows.dot(f, dtype, x, y, self.m)
-        tolerance = self._tolerance()
+        tolerance = self.const(float(np.finfo(dtype).eps * np.sqrt(self.m)))
         limit = f.binary("fmul", tolerance, f.binary("fmul", rows.square_root(f, a), rows.square_root(f, b)))
         oblique = f.compare("fcmp ogt", rows.magnitude(f, gamma), limit)
         # A column that is rounding errors beside the other one is zero: turning it would make other errors of it.
@@ -331,14 +327,6 @@ class _SingularWriter:
             self.squares.store(f.binary("fsub", a, shift), p)
             self.squares.store(f.binary("fadd", b, shift), q)
         return f.cast("zext", oblique, "i64")
-
-    def _tolerance(self) -> Value:
-        """How far from orthogonal two columns of length 1 may be."""
-        f, eps = self.f, np.finfo(self.dtype).eps
-        if not is_open(self.m):
-            return self.const(float(eps * np.sqrt(self.m)))
-        root = rows.square_root(f, f.cast("sitofp", f.index(self.m), self.element))
-        return f.binary("fmul", self.const(float(eps)), root)
 
     def _vectors(self, ut: MatrixView, vt: MatrixView) -> None:
         """Orthonormal left vectors from the orthogonal columns, and all signs."""
