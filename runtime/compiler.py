@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
@@ -25,7 +26,7 @@ from staticgrad.types import Symbol, TensorType
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import RangedRegion, RangeError
+    from staticgrad.compiler.regions.ranges import RangeError
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
@@ -42,11 +43,11 @@ class Made:
 
 
 @frozen(eq=False)
-class _Served:
-    """A program for ranges of sizes, and which sizes those are."""
+class Served(Generic[V]):
+    """What serves ranges of sizes, and by the numbers of its open sizes the symbols that are one of them."""
 
-    runner: Runner
-    ranged: RangedRegion
+    value: V
+    groups: tuple[tuple[Symbol, ...], ...]
 
 
 class Compiler:
@@ -61,7 +62,7 @@ class Compiler:
         self._check_numerics = check_numerics
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
-        self._served: Recent[_Served | RangeError] = Recent(KEPT_PROGRAMS)
+        self._served: Recent[Served[Runner] | RangeError] = Recent(KEPT_PROGRAMS)
 
     def forget(self) -> None:
         """Give up the programs."""
@@ -100,9 +101,13 @@ class Compiler:
         fetches = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
-        served = self._serving(fetches, feeds, options, key, fixed)
+
+        def serve(bindings: Mapping[Symbol, int], fixed: frozenset[Symbol]) -> Served[Runner]:
+            return self._serve(fetches, feeds, options, bindings, fixed)
+
+        served = self.serving(self._served, key, feeds, options, serve, fixed)
         if served is not None:
-            return served
+            return Made(served[0].at(served[1]), served[0])
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
@@ -113,18 +118,24 @@ class Compiler:
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 
-    def _serving(
+    def serving(
         self,
-        fetches: Sequence[Tensor | Node],
+        known: Recent[Served[V] | RangeError],
+        key: tuple[object, ...],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        key: tuple[object, ...],
-        fixed: frozenset[Symbol],
-    ) -> Made | None:
-        """The program for the ranges of the sizes of a call; None where it has to be compiled for these sizes alone.
+        serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+        fixed: frozenset[Symbol] = frozenset(),
+    ) -> tuple[V, tuple[int, ...]] | None:
+        """What serves the ranges of the sizes of a call, and which open sizes the call has; None where programs have to
+        be compiled for these sizes alone.
 
-        Sizes for which no range can be served become fixed, one after the other, always in the same order: which
-        program serves a call follows from its sizes, whatever was called before.
+        Sizes for which no range can be served become fixed, one after the other, always in the same order: what serves
+        a call follows from its sizes, whatever was called before.
+
+        Args:
+            known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
+            serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
         """
         if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
             return None
@@ -133,19 +144,36 @@ class Compiler:
             return None
         fixed |= {symbol for symbol, number in bindings.items() if number == 0}
         while not fixed.issuperset(bindings):
-            known, given = fixed, tuple((id(x), t.dtype) for x, t in feeds.items())
+            given = tuple((id(x), t.dtype) for x, t in feeds.items())
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
-            found = self.once(
-                self._served,
-                place,
-                lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known)),
-            )
-            if isinstance(found, _Served):
-                numbers = found.ranged.numbers(bindings)
-                return None if numbers is None else Made(found.runner.at(numbers), found.runner)
+            found = self.once(known, place, partial(self._attempt, known, place, serve, bindings, fixed))
+            if isinstance(found, Served):
+                from staticgrad.compiler.regions.ranges import numbers_of
+
+                numbers = numbers_of(found.groups, bindings)
+                return None if numbers is None else (found.value, numbers)
             fixed |= found.symbols
         return None
+
+    @staticmethod
+    def _attempt(
+        known: Recent[Served[V] | RangeError],
+        place: object,
+        serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+        bindings: Mapping[Symbol, int],
+        fixed: frozenset[Symbol],
+    ) -> Served[V] | RangeError:
+        """What serves ranges, or which of the sizes it needs known, kept at a place. All of them where the graph
+        refuses sizes: what is wrong is said by numbers."""
+        with importing():
+            from staticgrad.compiler.regions.ranges import RangeError
+        try:
+            return known.put(place, serve(bindings, fixed))
+        except RangeError as error:
+            return known.put(place, error)
+        except StaticGradError as error:
+            return known.put(place, RangeError(str(error), frozenset(bindings)))
 
     def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
         """The open sizes of a call; None where they contradict what is declared, which is said elsewhere."""
@@ -163,21 +191,15 @@ class Compiler:
         options: CompileOptions,
         bindings: Mapping[Symbol, int],
         fixed: frozenset[Symbol],
-    ) -> _Served | RangeError:
-        """The program for the ranges of sizes, or which of them it needs known. All of them where the graph refuses
-        sizes: what is wrong is said by numbers."""
+    ) -> Served[Runner]:
+        """The program for the ranges of sizes; a ``RangeError`` says which of them it needs known."""
         with importing():
-            from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
-        try:
-            ranged = cut_for_ranges(
-                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
-            )
-            with naming(ranged.groups):
-                return _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
-        except RangeError as error:
-            return error
-        except StaticGradError as error:
-            return RangeError(str(error), frozenset(bindings))
+            from staticgrad.compiler.regions.ranges import cut_for_ranges, naming
+        ranged = cut_for_ranges(
+            self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+        )
+        with naming(ranged.groups):
+            return Served(self._runner(ranged.region, replace(options, prepares=True)), ranged.groups)
 
     def timed_runner(
         self,

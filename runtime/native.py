@@ -209,14 +209,18 @@ class NativeRunner:
                 self._callbacks.append((position, slot))
         self.types = self._open_types = tuple(types[index] for index in range(len(types)))
         self._fresh = [] if open_sizes(self.types) else [maker(t.shape, t.dtype) for t in self.types]
+        self._has_open_gradients = bool(open_sizes(tuple([slot for _, slot in self._gradients])))
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
 
     def at(self, numbers: tuple[int, ...]) -> NativeRunner:
-        """The runner of the same program for these open sizes: frames and code are shared."""
+        """The runner of the same program for these open sizes, of which it may have but a few: frames and code are
+        shared."""
         sized = copy.copy(self)
-        sized._numbers = numbers
+        sized._numbers = numbers[: self._sizes[1] if self._sizes is not None else 0]
         sized.types = at_sizes(self._open_types, numbers)
         sized._fresh = [maker(t.shape, t.dtype) for t in sized.types]
+        if self._has_open_gradients:
+            sized._gradients = [(position, at_sizes(slot, numbers)) for position, slot in self._gradients]
         return sized
 
     def _state_array(self, slot: StateSlot) -> Array:
@@ -347,7 +351,7 @@ class NativeRunner:
         marks = frame.call[1].marks if frame.call is not None else None
         there = []
         for number, (position, slot) in enumerate(self._gradients):
-            memory = self.store.gradient_memory(slot.key, at_sizes(slot.type, self._numbers))
+            memory = self.store.gradient_memory(slot.key, slot.type)
             there.append(memory.there)
             frame.table[position] = data_address(memory.array)
             if marks is not None:
