@@ -35,7 +35,7 @@ from staticgrad.compiler.program import (
     least_seconds,
 )
 from staticgrad.errors import NumericsError, StaticGradError
-from staticgrad.extents import at_sizes, open_sizes, value_at
+from staticgrad.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, closed, make_entry, open_for
 from staticgrad.runtime.interrupts import Context, callback, interruptible
@@ -207,7 +207,8 @@ class NativeRunner:
                 self._sizes = position, 1 + max(size.number for size in slot.sizes)
             else:
                 self._callbacks.append((position, slot))
-        self.types = self._open_types = tuple(types[index] for index in range(len(types)))
+        self.types = tuple(types[index] for index in range(len(types)))
+        self._types_at = sizer(self.types)
         self._fresh = [] if open_sizes(self.types) else [maker(t.shape, t.dtype) for t in self.types]
         self._has_open_gradients = bool(open_sizes(tuple([slot for _, slot in self._gradients])))
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
@@ -215,13 +216,14 @@ class NativeRunner:
     def at(self, numbers: tuple[int, ...]) -> NativeRunner:
         """The runner of the same program for these open sizes, of which it may have but a few: frames and code are
         shared."""
-        sized = copy.copy(self)
-        sized._numbers = numbers[: self._sizes[1] if self._sizes is not None else 0]
-        sized.types = at_sizes(self._open_types, numbers)
-        sized._fresh = [maker(t.shape, t.dtype) for t in sized.types]
+        runner = copy.copy(self)
+        runner._numbers = numbers[: self._sizes[1] if self._sizes is not None else 0]
+        runner.types = self._types_at(numbers)
+        makers = {id(t): maker(t.shape, t.dtype) for t in {id(t): t for t in runner.types}.values()}
+        runner._fresh = [makers[id(t)] for t in runner.types]
         if self._has_open_gradients:
-            sized._gradients = [(position, at_sizes(slot, numbers)) for position, slot in self._gradients]
-        return sized
+            runner._gradients = [(position, at_sizes(slot, numbers)) for position, slot in self._gradients]
+        return runner
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from staticgrad.errors import (
     StaticGradError,
     refuse_copies,
 )
-from staticgrad.extents import at_sizes
+from staticgrad.extents import sizer
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD
@@ -101,6 +102,7 @@ class TapePrograms:
         self._fed = [(place, r.index) for place, r in enumerate(inside) if r.origin == "fed"]
         self._fetched = [place for place, r in enumerate(inside) if r.origin == "fetched"]
         self.types = tuple([r.type for r in inside])
+        self._types_at = sizer(self.types)
         self.blocks = Blocks(self.types)
         self.peak_bytes = self.blocks.nbytes + self.forward.arena_bytes
         self.runners: dict[tuple[BackwardKey, Known, tuple[Pinned, ...]], LoadedRunner] = {}
@@ -108,6 +110,7 @@ class TapePrograms:
         self._refused: dict[tuple[BackwardKey, Known, bool], frozenset[Symbol]] = {}  # the sizes that have to be known
         self._rules: Recent[Retention[Residual]] = Recent(KEPT_PROGRAMS)
         self._backwards: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)
+        self._ranged: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)  # those for all sizes of the ranges
         self._donates = config.get("BACKEND") != "reference"
         self._poison = config.get("MEMORY") == "poison"
 
@@ -115,7 +118,7 @@ class TapePrograms:
         """The programs for these open sizes; all that is compiled or planned is shared."""
         sized = copy.copy(self)
         sized.sizes = sizes
-        sized.types = at_sizes(self.types, sizes)
+        sized.types = self._types_at(sizes)
         sized.forward = self.forward.at(sizes)
         sized._backwards = Recent(KEPT_PROGRAMS)
         return sized
@@ -170,19 +173,22 @@ class TapePrograms:
         asked = (tuple(map(id, outputs)), shapes, inputs, retain_graph, alone)
         backward = self._backwards.get((ledger.state, *asked))
         if backward is None:
-            passage = ledger.admit(outputs, shapes, retain_graph, inputs)
             key = (asked[0], tuple([shape is not None for shape in shapes]), inputs)
-            compiled = self.compiler.lock.exclusive(self._compile, key, passage, alone)
-            backward = self._backwards.put((passage.before, *asked), compiled)
+            found = self._ranged.get((ledger.state, key, retain_graph, alone))
+            if found is None:
+                passage = ledger.admit(outputs, shapes, retain_graph, inputs)
+                found = self.compiler.lock.exclusive(self._compile, key, passage, alone)
+            else:  # another tape has had it, of other sizes
+                ledger.check(outputs, shapes)
+            made = replace(found, runner=found.runner.at(self.sizes)) if self.sizes else found
+            backward = self._backwards.put((found.passage.before, *asked), made)
         return backward
 
     def _compile(self, key: BackwardKey, passage: Passage[Residual], alone: bool) -> LoadedBackward:
-        plan, pinned, runner = self._served(key, passage, alone)
-        if self.sizes:
-            runner = runner.at(self.sizes)
+        known, plan, pinned, runner = self._served(key, passage, alone)
         arena, is_donated_to = runner.arena_bytes, bool(pinned) and not runner.may_fail
         rooms = (self.blocks.rooms[self._places[r]] for r in passage.before.kept if not r.is_output)
-        return LoadedBackward(
+        loaded = LoadedBackward(
             passage,
             runner,
             reads=tuple(self._places[r] for r in plan.reads),
@@ -191,10 +197,13 @@ class TapePrograms:
             peak_bytes=arena if is_donated_to else arena + sum(rooms),
             may_tear=runner.may_be_interrupted and is_donated_to,
         )
+        if known and set(known) == {None}:
+            self._ranged.put((passage.before, key, passage.retain_graph, alone), loaded)
+        return loaded
 
     def _served(
         self, key: BackwardKey, passage: Passage[Residual], alone: bool
-    ) -> tuple[BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
+    ) -> tuple[Known, BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
         """A backward: for all sizes of the ranges; where it is refused for them, for the numbers that the sizes in
         question have in this tape, and so on."""
         known: Known = (None,) * len(self.sizes)
@@ -220,7 +229,7 @@ class TapePrograms:
 
     def _loaded(
         self, key: BackwardKey, passage: Passage[Residual], alone: bool, known: Known
-    ) -> tuple[BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
+    ) -> tuple[Known, BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
         """A backward for the ranges of its sizes but for those that are known."""
         plan = self._plans.get((key, known))
         if plan is None:
@@ -231,7 +240,7 @@ class TapePrograms:
         runner = self.runners.get((key, known, pinned))
         if runner is None:
             runner = self.runners[key, known, pinned] = self._load(plan, pinned)
-        return plan, pinned, runner
+        return known, plan, pinned, runner
 
     def _pinned(self, plan: BackwardPlan, passage: Passage[Residual]) -> tuple[Pinned, ...]:
         """The residuals in the block while a backward works there: those that it reads, released ones as donated, and

@@ -264,11 +264,15 @@ class Ledger(Generic[H]):
             BuffersFreedError: a node that saves is spent.
         """
         before = self.state
-        self._rule.check(before, outputs, grad_shapes, self._sizes)
+        self.check(outputs, grad_shapes)
         node = self._rule.blocked(before, outputs, inputs)
         if node is not None:
             raise self._freed(node)
         return self._rule.passage(before, outputs, retain_graph, inputs)
+
+    def check(self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None = None) -> None:
+        """Refuse what ``admit`` refuses whatever is spent."""
+        self._rule.check(self.state, outputs, grad_shapes, self._sizes)
 
     def settle(self) -> None:
         """Count the backwards that ran."""

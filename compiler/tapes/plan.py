@@ -77,6 +77,7 @@ class Residual:
 
     tensor: Tensor
     type: TensorType
+    nbytes: int  # at the greatest sizes
     origin: Origin
     index: int
     readers: frozenset[Node]
@@ -89,11 +90,6 @@ class Residual:
     @property
     def source(self) -> SourceLine | None:
         return self.tensor.source
-
-    @property
-    def nbytes(self) -> int:
-        """Its bytes, at most."""
-        return highest(self.type.nbytes)
 
     @property
     def reason(self) -> str:
@@ -531,10 +527,11 @@ class TapePlan:
             who = readers[x]
             nodes = frozenset() if None in who else frozenset(n for n in who if n is not None)
             if x in self._fed:
-                placed[x] = Residual(x, feeds[x], "fed", self._fed[x], nodes, False)
+                placed[x] = Residual(x, feeds[x], self.nbytes(x), "fed", self._fed[x], nodes, False)
             else:
                 type_ = self.forward.fetches[position[x]].type
-                placed[x] = Residual(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
+                is_output = position[x] < len(self.outputs)
+                placed[x] = Residual(x, type_, highest(type_.nbytes), "fetched", position[x], nodes, is_output)
         return placed
 
 
