@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from staticgrad.frozen import frozen
 
 T = TypeVar("T")
+Equation = tuple[tuple["OpenSize", "OpenSize"], ...]
 
 
 class OpenSizeError(Exception):
@@ -35,10 +36,10 @@ class OpenSizeError(Exception):
 
     Attributes:
         sizes: the open sizes that it depends on.
-        equation: two sizes of which had to be known whether they are equal, where that was the question.
+        equation: pairs of sizes of which had to be known whether they are equal, where that was the question.
     """
 
-    def __init__(self, what: str, *extents: object, equation: tuple[OpenSize, OpenSize] | None = None) -> None:
+    def __init__(self, what: str, *extents: object, equation: Equation | None = None) -> None:
         super().__init__(what)
         self.sizes = frozenset(size for extent in extents if type(extent) is Extent for size in extent.sizes)
         self.equation = equation
@@ -498,17 +499,18 @@ def _never_zero(value: Extent) -> bool:
     )
 
 
-def _equation(a: object, b: object) -> tuple[OpenSize, OpenSize] | None:
-    """The open sizes that two extents are, where they are nothing else."""
+def _equation(a: object, b: object) -> Equation | None:
+    """The pairs of open sizes of which two extents are products, as many of each, in order: two products are equal
+    where their factors are."""
 
-    def alone(value: object) -> OpenSize | None:
+    def factors(value: object) -> tuple[int, list[OpenSize]]:
         match value.terms if type(value) is Extent else ():
-            case (((OpenSize() as size,), 1),):
-                return size
-        return None
+            case ((tuple(atoms), factor),) if all(isinstance(atom, OpenSize) for atom in atoms):
+                return factor, [atom for atom in atoms if isinstance(atom, OpenSize)]
+        return 0, []
 
-    x, y = alone(a), alone(b)
-    return None if x is None or y is None else (x, y)
+    (p, x), (q, y) = factors(a), factors(b)
+    return tuple(zip(x, y, strict=True)) if x and p == q and len(x) == len(y) else None
 
 
 def _is_negative(value: int, question: str) -> bool:
@@ -599,7 +601,7 @@ def from_plain(data: Any) -> int:
 
 def _atom_of(data: Any) -> Atom:
     match data:
-        case (int(number), int(low), int(high)) if 0 <= number and 0 < low <= high:
+        case (int(number), int(low), int(high)) if number >= 0 and 0 < low <= high:
             return OpenSize(number, low, high)
         case ("%" | "/" as kind, numerator, denominator):
             a, b = from_plain(numerator), from_plain(denominator)

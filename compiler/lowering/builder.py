@@ -38,8 +38,8 @@ from staticgrad.compiler.kernels.nest import (
 )
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.steps.step import Memory
-from staticgrad.frozen import record
 from staticgrad.extents import proven
+from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes

@@ -309,6 +309,11 @@ FULL = register(
 )
 
 
+def _number(value: Any, dtype: np.dtype) -> float | int | bool:
+    """A number in a dtype; an extent, which only the compiler has, is an integer's."""
+    return value if is_open(value) else to_array(value, dtype).item()
+
+
 @public
 def full(shape: ShapeLike, fill_value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor filled with one number (a tensor as ``fill_value`` is broadcast).
@@ -330,7 +335,7 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DTypeLike | None = Non
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
     kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or to_array(fill_value).dtype
-    attrs = FullAttributes(as_shape(shape, "full"), kind, to_array(fill_value, kind).item())
+    attrs = FullAttributes(as_shape(shape, "full"), kind, _number(fill_value, kind))
     return get_default_graph().add(FULL, (), attrs).outputs[0]
 
 
