@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
@@ -26,7 +26,7 @@ from staticgrad.types import Symbol, TensorType, symbols_of
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import RangedRegion, RangeError
+    from staticgrad.compiler.regions.ranges import RangeError
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
@@ -50,11 +50,24 @@ class Chosen:
 
 
 @frozen(eq=False)
-class _Served:
-    """A program for ranges of sizes, and which sizes those are."""
+class Served(Generic[V]):
+    """What serves ranges of sizes, and the symbols that are its open size number i."""
 
-    runner: Runner
-    ranged: RangedRegion
+    value: V
+    groups: tuple[tuple[Symbol, ...], ...]
+
+
+@frozen(eq=False)
+class Serving(Generic[V]):
+    """What serves the ranges of the sizes of a call, if anything does, and the open sizes of the call.
+
+    Attributes:
+        refused: why sizes have to be known, in the order in which that was found.
+    """
+
+    served: Served[V] | None
+    numbers: tuple[int, ...] = ()
+    refused: tuple[RangeError, ...] = ()
 
 
 class Compiler:
@@ -77,7 +90,7 @@ class Compiler:
         self._sizes = sizes
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
-        self._served: Recent[_Served | RangeError] = Recent(KEPT_PROGRAMS)
+        self._served: Recent[Served[Runner] | RangeError] = Recent(KEPT_PROGRAMS)
 
     def forget(self) -> None:
         """Give up the programs."""
@@ -116,54 +129,59 @@ class Compiler:
         fetches: list[Tensor | Node] = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
-        served, refused = self._serving(fetches, feeds, options, key, fixed)
-        if served is not None:
-            return served
+        serve = functools.partial(self._serve, fetches, feeds, options)
+        serving = self.serving(self._served, key, feeds, options, serve, fixed)
+        if (served := serving.served) is not None:
+            return Chosen(served.value.at(serving.numbers), served.value, served.groups, serving.refused)
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
             region = self._region(fetches, feeds, options)
             return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return Chosen(self.once(self._runners, exact, compiled), refused=refused)
+        return Chosen(self.once(self._runners, exact, compiled), refused=serving.refused)
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 
-    def _serving(
+    def serving(
         self,
-        fetches: Sequence[Tensor | Node],
+        known: Recent[Served[V] | RangeError],
+        key: tuple[object, ...],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        key: tuple[object, ...],
-        fixed: frozenset[Symbol],
-    ) -> tuple[Chosen | None, tuple[RangeError, ...]]:
-        """The program for the ranges of the sizes of a call, None where it has to be compiled for these sizes alone;
-        and why some have to be known.
+        serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+        fixed: frozenset[Symbol] = frozenset(),
+    ) -> Serving[V]:
+        """What serves the ranges of the sizes of a call; nothing where programs have to be compiled for these sizes
+        alone.
 
-        Sizes for which no range can be served become fixed, one after the other, always in the same order: which
-        program serves a call follows from its sizes, whatever was called before.
+        Sizes for which no range can be served become fixed, one after the other, always in the same order: what serves
+        a call follows from its sizes, whatever was called before.
+
+        Args:
+            known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
+            serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
         """
         if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
-            return None, ()
+            return Serving(None)
         bindings = self._bindings(feeds)
         if bindings is None:
-            return None, ()
+            return Serving(None)
         refused: tuple[RangeError, ...] = ()
         fixed |= {symbol for symbol, number in bindings.items() if number == 0}
         while not fixed.issuperset(bindings):
             given = tuple((id(x), t.dtype) for x, t in feeds.items())
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
-            make = functools.partial(self._serve, place, fetches, feeds, options, bindings, fixed)
-            found = self.once(self._served, place, make)
-            if isinstance(found, _Served):
-                numbers = found.ranged.numbers(bindings)
-                if numbers is None:
-                    return None, refused
-                return Chosen(found.runner.at(numbers), found.runner, found.ranged.groups, refused), refused
+            found = self.once(known, place, functools.partial(_attempt, known, place, serve, bindings, fixed))
+            if isinstance(found, Served):
+                from staticgrad.compiler.regions.ranges import numbers_of
+
+                numbers = numbers_of(found.groups, bindings)
+                return Serving(None, refused=refused) if numbers is None else Serving(found, numbers, refused)
             fixed |= found.symbols
             refused = (*refused, found)
-        return None, refused
+        return Serving(None, refused=refused)
 
     def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
         """The open sizes of a call, with the ranges that any declaration gives them; None where they contradict what is
@@ -179,29 +197,20 @@ class Compiler:
 
     def _serve(
         self,
-        place: object,
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         bindings: Mapping[Symbol, int],
         fixed: frozenset[Symbol],
-    ) -> _Served | RangeError:
-        """Enter under ``place`` the program for the ranges of sizes, or which of them it needs known. All of them where
-        the graph refuses sizes: what is wrong is said by numbers."""
+    ) -> Served[Runner]:
+        """The program for the ranges of sizes; a ``RangeError`` says which of them it needs known."""
         with importing():
-            from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
-        found: _Served | RangeError
-        try:
-            ranged = cut_for_ranges(
-                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
-            )
-            with naming(ranged.groups):
-                found = _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
-        except RangeError as error:
-            found = error
-        except StaticGradError as error:
-            found = RangeError(str(error), frozenset(bindings))
-        return self._served.put(place, found)
+            from staticgrad.compiler.regions.ranges import cut_for_ranges, naming
+        ranged = cut_for_ranges(
+            self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+        )
+        with naming(ranged.groups):
+            return Served(self._runner(ranged.region, replace(options, prepares=True)), ranged.groups)
 
     def timed_runner(
         self,
@@ -275,3 +284,24 @@ class Compiler:
 
         found = tuned(region, replace(options, autotune=False, prepares=False), self.store)
         return replace(found, prepares=options.prepares)
+
+
+def _attempt(
+    known: Recent[Served[V] | RangeError],
+    place: object,
+    serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+    bindings: Mapping[Symbol, int],
+    fixed: frozenset[Symbol],
+) -> Served[V] | RangeError:
+    """Enter under ``place`` what serves ranges of sizes, or which of them it needs known. All of them where the graph
+    refuses sizes: what is wrong is said by numbers."""
+    with importing():
+        from staticgrad.compiler.regions.ranges import RangeError
+    found: Served[V] | RangeError
+    try:
+        found = serve(bindings, fixed)
+    except RangeError as error:
+        found = error
+    except StaticGradError as error:
+        found = RangeError(str(error), frozenset(bindings))
+    return known.put(place, found)

@@ -21,14 +21,16 @@ from staticgrad.naming import Holder, Unmatched, variables_of
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
-from staticgrad.runtime.compiler import Compiler
+from staticgrad.runtime.compiler import Compiler, Served
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import CLOSED, SessionState, variable_key
-from staticgrad.types import Shape, TensorType
+from staticgrad.types import Bindings, Shape, Symbol, TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.regions.ranges import RangeError
+    from staticgrad.compiler.tapes.plan import TapePlan
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
 
@@ -124,6 +126,8 @@ class Session(metaclass=hints.Answering):
         self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
+        self._ranged_tapes: Recent[Served[TapePrograms] | RangeError] = Recent(KEPT_PROGRAMS)
+        self._tape_kinds: Recent[bool] = Recent(KEPT_PROGRAMS)  # of which some tape was made
         self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
         self.graph.looked_up.add(self._executables)
 
@@ -179,6 +183,8 @@ class Session(metaclass=hints.Answering):
         self.compiler.forget()
         self._executables.clear()
         self._tapes.clear()
+        self._ranged_tapes.clear()
+        self._tape_kinds.clear()
         results.trim()
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -368,6 +374,10 @@ class Session(metaclass=hints.Answering):
             memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
                 part of what would be kept otherwise; where they would, as much as that takes is computed again in the
                 backward. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
+                With a budget programs are compiled for the sizes of the call alone.
+
+        Programs serve ranges of the sizes that were open when declared, as those of ``run`` do. Of such a tape values
+        are kept in as many bytes as they have at the greatest sizes.
 
         Raises:
             FetchError, FeedError: as for ``run``.
@@ -390,30 +400,57 @@ class Session(metaclass=hints.Answering):
         fed = self._check_feeds(feeds)
         arrays = as_arrays(fed, fed.values())
         shapes = tuple([array.shape for array in arrays])
-        key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
+        kind = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), repr(memory_budget))
+        key = (*kind, shapes)
         programs = self._tapes.get(key)
         if programs is None:
-            note_use = self._look_at(leaves, tuple(fed))
+            note_use = None
+            if self._tape_kinds.get(kind) is None:
+                note_use = self._look_at(leaves, tuple(fed))
+                self._tape_kinds.put(kind, True, note_use)
 
             def planned() -> TapePrograms:
-                made = self._tape_programs(leaves, types_of(list(fed), shapes), memory_budget)
+                made = self._tape_programs(kind, leaves, types_of(list(fed), shapes), memory_budget)
                 return self._tapes.put(key, made, note_use)
 
             programs = self.compiler.once(self._tapes, key, planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(
-        self, leaves: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], memory_budget: int | float | None
+        self,
+        kind: tuple[object, ...],
+        leaves: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        memory_budget: int | float | None,
     ) -> TapePrograms:
-        from staticgrad.compiler.tapes.plan import plan_tape
+        """The programs of a tape for feeds of these types: those for the ranges of their sizes, or for them alone."""
         from staticgrad.runtime.tape import TapePrograms
 
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         for leaf in leaves:
             if not isinstance(leaf, Tensor):
                 raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
-        plan = plan_tape(self.graph, tensors, feeds, check_numerics=self.check_numerics, memory_budget=memory_budget)
-        return TapePrograms(self.compiler, plan)
+
+        def plan(types: Mapping[Tensor, TensorType], sizes: Bindings | None = None) -> TapePlan:
+            from staticgrad.compiler.tapes.plan import plan_tape
+
+            return plan_tape(
+                self.graph, tensors, types, check_numerics=self.check_numerics, memory_budget=memory_budget, sizes=sizes
+            )
+
+        def serve(bindings: Bindings, fixed: frozenset[Symbol]) -> Served[TapePrograms]:
+            from staticgrad.compiler.regions.ranges import made_for_ranges, naming
+
+            made, groups = made_for_ranges(feeds, bindings, fixed, plan)
+            with naming(groups):
+                return Served(TapePrograms(self.compiler, made, groups), groups)
+
+        if memory_budget is None:
+            options = self.compiler.options()
+            serving = self.compiler.serving(self._ranged_tapes, kind, feeds, options, serve)
+            if serving.served is not None:
+                return serving.served.value.at(serving.numbers)
+        return TapePrograms(self.compiler, plan(feeds))
 
     @boundary
     def grad(self, x: Tensor) -> Array | None:

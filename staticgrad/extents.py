@@ -364,6 +364,19 @@ def at_sizes(value: T, numbers: Sequence[int]) -> T:
     return result
 
 
+def sizer(values: Sequence[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
+    """``at_sizes`` of values many of which are alike, as a function of the numbers; what is alike comes as one object.
+    It is called with many numbers."""
+    kinds = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    places = [kinds[value] for value in values]
+
+    def sized(numbers: Sequence[int]) -> tuple[T, ...]:
+        made = [at_sizes(kind, numbers) for kind in kinds]
+        return tuple([made[place] for place in places])
+
+    return sized
+
+
 def largest(value: T) -> T:
     """``value`` where each open size is the greatest of its range: for estimates."""
     result: T = mapped(value, _at_highest)
