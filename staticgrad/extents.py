@@ -318,6 +318,11 @@ def highest(value: int) -> int:
     return value.high if type(value) is Extent else value
 
 
+def at_most(a: int, b: int) -> bool:
+    """True if the bounds prove that ``a`` is no more than ``b``, of sizes that are 1, too."""
+    return highest(a - b) <= 0
+
+
 def proven(question: Callable[[], bool]) -> bool:
     """True if the bounds of extents decide ``question``, and the answer is yes."""
     try:

@@ -23,7 +23,7 @@ import numpy as np
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import Atom, Extent, OpenSize, is_open, proven
+from staticgrad.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.frozen import frozen, record
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
@@ -466,17 +466,17 @@ class Function:
 
     def min(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            if proven(lambda: a <= b):
+            if at_most(a, b):
                 return a
-            if proven(lambda: b <= a):
+            if at_most(b, a):
                 return b
         return self.intrinsic("llvm.smin.i64", "i64", self.index(a), self.index(b))
 
     def max(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            if proven(lambda: a >= b):
+            if at_most(b, a):
                 return a
-            if proven(lambda: b >= a):
+            if at_most(a, b):
                 return b
         return self.intrinsic("llvm.smax.i64", "i64", self.index(a), self.index(b))
 
@@ -542,9 +542,9 @@ class Function:
         where the loop does not turn). ``nonempty`` promises at least one turn; it is found out for constants.
         """
         if isinstance(start, int) and isinstance(stop, int):
-            if proven(lambda: start >= stop):
+            if at_most(stop, start):
                 raise ValueError("an empty loop: ask before opening it")
-            nonempty = nonempty or proven(lambda: start < stop)
+            nonempty = nonempty or at_most(start + 1, stop)
         first, last, by = self.index(start), self.index(stop), self.index(step)
         before, body, done = self._block, self.label("loop"), self.label("done")
         if nonempty:

@@ -52,6 +52,7 @@ from staticgrad.compiler.emit.llvm import (
 )
 from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
 from staticgrad.compiler.emit.target import Target
+from staticgrad.extents import at_most
 from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
@@ -535,7 +536,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 
     Constants must not be an empty range; a range known at run time may be.
     """
-    if isinstance(start, int) and isinstance(stop, int) and start < stop <= start + step:
+    if isinstance(start, int) and isinstance(stop, int) and at_most(start + 1, stop) and at_most(stop, start + step):
         yield start
         return
     loop: CountedLoop

@@ -34,6 +34,7 @@ from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.extents import largest
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]
@@ -60,7 +61,8 @@ def plan_convolution(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    return next(plan for suits, plan in PLANS if suits(kernel, target))(kernel, target)
+    greatest = largest(kernel)
+    return next(plan for suits, plan in PLANS if suits(greatest, target))(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]

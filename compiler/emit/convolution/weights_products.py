@@ -38,6 +38,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
@@ -219,7 +220,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
         tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
         machine = target.machine
         turned = machine.moved_weight * channels * filters * (kernel.w_strides[rows is y] != 1)
-        all_pixels = kernel.batch * kernel.out_height * kernel.out_width
+        all_pixels = highest(kernel.batch) * kernel.out_height * kernel.out_width
         cycles = tiling_cost(tiling, pixels) / pixels + machine.packed_column * columns.count + turned / all_pixels
         return cycles, rows is x, rows, columns, segments, tiling
 
@@ -228,7 +229,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     pixels = segments.together * segments.rows * kernel.out_width
     planes = None if whole else Planes.of(kernel, segments, False)
     sum_bytes = aligned_bytes(kernel.filters * channels, kernel.dtype)
-    wanted = wanted_chunks(seconds_of(kernel, target) / segments.number, target)
+    wanted = wanted_chunks(seconds_of(kernel, target) / highest(segments.number), target)
     panels = kernel.groups * tiling.column_panels
     row_parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // panels), rows.count // target.sized(FEWEST_ROWS)))
     part_panels = -(-tiling.row_panels // row_parts)
@@ -237,6 +238,6 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not sharing.part
     plane = 0 if planes is None else planes.pitch
     own = areas(kernel.dtype, planes=tiling.width * plane, panel=pixels * tiling.width)
-    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, max(1, sharing.parts)),), own)
+    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, sharing.copies),), own)
     return WeightProducts(kernel, swapped, rows, columns, segments, planes, tiling, row_parts, part_panels, in_place,
                           sharing, scratch)  # fmt: skip
