@@ -245,7 +245,10 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     sum_bytes = aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype)
     vectors = filters.number * filters.size * channels.size * taps * lanes  # sums of a panel, lane by lane
     scratch = Scratch(
-        (Area("sums", sum_bytes, highest(sharing.parts)), Area("raw", 0 if sharing.part or kernel.store_raw else sum_bytes)),
+        (
+            Area("sums", sum_bytes, highest(sharing.parts)),
+            Area("raw", 0 if sharing.part or kernel.store_raw else sum_bytes),
+        ),
         areas(kernel.dtype, planes=channels.size * each * planes.pitch, vectors=vectors),
     )
     return DotWeights(kernel, planes, segments, lanes, channels, filters, sharing, scratch)
