@@ -7,20 +7,21 @@ options. Sessions, executables and tapes stand on this module and know nothing o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
 from staticgrad.errors import StaticGradError
-from staticgrad.extents import range_of
+from staticgrad.extents import open_sizes, range_of
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.types import Symbol, TensorType
+from staticgrad.types import Symbol, TensorType, symbols_of
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
@@ -35,10 +36,17 @@ V = TypeVar("V")
 
 @frozen(eq=False)
 class Made:
-    """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them."""
+    """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them.
+
+    Attributes:
+        groups: of a program that serves others, the symbols that are its open size number i.
+        refused: why sizes have to be known to the program, in the order in which that was found.
+    """
 
     runner: Runner
     served: Runner | None = None
+    groups: tuple[tuple[Symbol, ...], ...] = ()
+    refused: tuple[RangeError, ...] = ()
 
 
 @frozen(eq=False)
@@ -53,12 +61,20 @@ class Compiler:
     """Compiles what a session is asked for, one program at a time: ``lock`` is held meanwhile, ``count`` says how many
     there were. Programs run on ``store``, the state of the session."""
 
-    def __init__(self, store: SessionState, *, num_threads: int, check_numerics: bool) -> None:
+    def __init__(
+        self,
+        store: SessionState,
+        *,
+        num_threads: int,
+        check_numerics: bool,
+        sizes: Literal["ranges", "exact"] = "ranges",
+    ) -> None:
         self.lock = Lock()
         self.count = 0
         self.store = store
         self._num_threads = num_threads
         self._check_numerics = check_numerics
+        self._sizes = sizes
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
         self._served: Recent[_Served | RangeError] = Recent(KEPT_PROGRAMS)
@@ -73,7 +89,7 @@ class Compiler:
         from staticgrad.compiler.options import CompileOptions
 
         options = CompileOptions.from_environment()
-        return replace(options, workers=self._num_threads, check_numerics=self._check_numerics)
+        return replace(options, workers=self._num_threads, check_numerics=self._check_numerics, sizes=self._sizes)
 
     def once(self, known: Recent[V], key: object, make: Callable[[], V]) -> V:
         """The value that is known under ``key``; where there is none, one thread calls ``make``, which enters it."""
@@ -100,7 +116,7 @@ class Compiler:
         fetches = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
-        served = self._serving(fetches, feeds, options, key, fixed)
+        served, refused = self._serving(fetches, feeds, options, key, fixed)
         if served is not None:
             return served
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
@@ -109,7 +125,7 @@ class Compiler:
             region = self._region(fetches, feeds, options)
             return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return Made(self.once(self._runners, exact, compiled))
+        return Made(self.once(self._runners, exact, compiled), refused=refused)
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 
@@ -120,64 +136,72 @@ class Compiler:
         options: CompileOptions,
         key: tuple[object, ...],
         fixed: frozenset[Symbol],
-    ) -> Made | None:
-        """The program for the ranges of the sizes of a call; None where it has to be compiled for these sizes alone.
+    ) -> tuple[Made | None, tuple[RangeError, ...]]:
+        """The program for the ranges of the sizes of a call, None where it has to be compiled for these sizes alone;
+        and why some have to be known.
 
         Sizes for which no range can be served become fixed, one after the other, always in the same order: which
         program serves a call follows from its sizes, whatever was called before.
         """
         if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
-            return None
+            return None, ()
         bindings = self._bindings(feeds)
         if bindings is None:
-            return None
+            return None, ()
+        refused: tuple[RangeError, ...] = ()
         fixed |= {symbol for symbol, number in bindings.items() if number == 0}
         while not fixed.issuperset(bindings):
-            known, given = fixed, tuple((id(x), t.dtype) for x, t in feeds.items())
+            given = tuple((id(x), t.dtype) for x, t in feeds.items())
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
-            found = self.once(
-                self._served,
-                place,
-                lambda: self._served.put(place, self._serve(fetches, feeds, options, bindings, known)),
-            )
+            make = functools.partial(self._serve, place, fetches, feeds, options, bindings, fixed)
+            found = self.once(self._served, place, make)
             if isinstance(found, _Served):
                 numbers = found.ranged.numbers(bindings)
-                return None if numbers is None else Made(found.runner.at(numbers), found.runner)
+                if numbers is None:
+                    return None, refused
+                return Made(found.runner.at(numbers), found.runner, found.ranged.groups, refused), refused
             fixed |= found.symbols
-        return None
+            refused = (*refused, found)
+        return None, refused
 
     def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
-        """The open sizes of a call; None where they contradict what is declared, which is said elsewhere."""
+        """The open sizes of a call, with the ranges that any declaration gives them; None where they contradict what is
+        declared, which is said elsewhere."""
         from staticgrad.compiler.regions.cut import bind_feeds
 
         try:
-            return bind_feeds(self.store.graph, feeds)
+            bindings = bind_feeds(self.store.graph, feeds)
         except StaticGradError:
             return None
+        ends = {symbol: symbol for x in feeds for symbol in symbols_of(x.shape) if symbol.ends}
+        return {ends.get(symbol, symbol): number for symbol, number in bindings.items()}
 
     def _serve(
         self,
+        place: object,
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         bindings: Mapping[Symbol, int],
         fixed: frozenset[Symbol],
     ) -> _Served | RangeError:
-        """The program for the ranges of sizes, or which of them it needs known. All of them where the graph refuses
-        sizes: what is wrong is said by numbers."""
+        """Enter under ``place`` the program for the ranges of sizes, or which of them it needs known. All of them where
+        the graph refuses sizes: what is wrong is said by numbers."""
         with importing():
             from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
+        found: _Served | RangeError
         try:
             ranged = cut_for_ranges(
                 self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
             )
             with naming(ranged.groups):
-                return _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
+                found = _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
         except RangeError as error:
-            return error
+            found = error
         except StaticGradError as error:
-            return RangeError(str(error), frozenset(bindings))
+            found = RangeError(str(error), frozenset(bindings))
+        return self._served.put(place, found)
 
     def timed_runner(
         self,
@@ -245,7 +269,7 @@ class Compiler:
 
     def _tuned(self, region: Region, options: CompileOptions) -> CompileOptions:
         """The options, with what was measured for the products of a region if that is wanted."""
-        if not options.autotune:
+        if not options.autotune or open_sizes(tuple([x.type.shape for x in region.feeds])):
             return options
         from staticgrad.runtime.autotune import tuned
 

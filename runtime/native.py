@@ -37,7 +37,17 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.extents import at_sizes, open_sizes, value_at
 from staticgrad.optable import Array
-from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, closed, make_entry, open_for
+from staticgrad.runtime.entry import (
+    DRAWS,
+    ArraySpec,
+    Descriptor,
+    EntrySpec,
+    EntryWord,
+    Records,
+    closed,
+    make_entry,
+    open_for,
+)
 from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
@@ -83,9 +93,10 @@ def estimated_seconds(interface: Interface) -> float:
 
 class CallFrame:
     """The memory that one call in flight owns: the pointer table, the arena, the key of the random ops, the key of
-    those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the arena is prepared, the context
-    of a program that can be interrupted, what Python functions of the program have raised, and, once it is needed,
-    ``call``: a function in machine code that calls the program with all that, and its descriptor."""
+    those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the
+    arena is prepared, the context of a program that can be interrupted, what Python functions of the program have
+    raised, and, once it is needed, ``call``: a function in machine code that calls the program with all that, and its
+    descriptor."""
 
     __slots__ = (
         "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "sizes",
@@ -458,14 +469,21 @@ class NativeRunner:
         frame.sizes[:] = self._numbers
         return FastEntry(made[0], made[1], frame)
 
-    def point(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> bool:
-        """Let an entry of this program take arrays of these types, at these open sizes; False while it is in use."""
-        with entry.lock:
-            if not closed(entry.words):
-                return False
-            entry.frame.sizes[:] = self._numbers
-            open_for(entry.words, *self._array_specs(feeds, places))
-            return True
+    def pointing(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> Callable[[], bool]:
+        """A function that lets an entry of this program take arrays of these types, at these open sizes; it gives False
+        while the entry is in use."""
+        records, numbers = Records(*self._array_specs(feeds, places)), np.array(self._numbers, np.int64)
+        words, sizes, lock = entry.words, entry.frame.sizes, entry.lock
+
+        def point() -> bool:
+            with lock:
+                if not closed(words):
+                    return False
+                sizes[:] = numbers
+                open_for(words, records)
+                return True
+
+        return point
 
     def _array_specs(
         self, feeds: Sequence[TensorType], places: Sequence[int]

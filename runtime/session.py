@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 PRECISIONS = ("highest",)
+SIZES = ("ranges", "exact")
+
+
+def check_sizes(sizes: str | None) -> None:
+    """Refuse what is no way to compile for open sizes."""
+    if sizes is not None and sizes not in SIZES:
+        raise StaticGradError(f"sizes {sizes!r}: expected one of {', '.join(map(repr, SIZES))}")
 
 
 def check_budget(memory_budget: int | float | None) -> None:
@@ -58,6 +65,8 @@ class Session(metaclass=hints.Answering):
         seed: from which variables are initialised and random numbers follow.
         check_numerics: raise ``NumericsError`` at the first op that makes a NaN or an infinity.
         matmul_precision: ``"highest"`` computes products in the dtype of their operands.
+        sizes: for what a program is compiled where sizes are open when declared: ``"ranges"``, for all sizes of a range
+            (``sg.dim`` says which those are), or ``"exact"``, for the sizes of a call.
 
     May be used from several threads: runs that write state take turns.
 
@@ -89,7 +98,9 @@ class Session(metaclass=hints.Answering):
         seed: int = 0,
         check_numerics: bool = False,
         matmul_precision: str = "highest",
+        sizes: Literal["ranges", "exact"] = "ranges",
     ) -> None:
+        check_sizes(sizes)
         config.refuse_unknown()
         if matmul_precision not in PRECISIONS:
             allowed = ", ".join(map(repr, PRECISIONS))
@@ -109,7 +120,8 @@ class Session(metaclass=hints.Answering):
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
         self.store = SessionState(self.graph, int(seed))
-        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics)
+        self.sizes = sizes
+        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
         self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
@@ -134,8 +146,8 @@ class Session(metaclass=hints.Answering):
             >>> x = sg.placeholder((None,))
             >>> y = x * 2
             >>> sess = sg.Session()
-            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0], [1.0, 2.0])]
-            >>> sess.compile_count
+            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0, 3.0], np.ones(20))]
+            >>> sess.compile_count  # one for the sizes from 1 to 16, one for those from 17 to 32
             2
         """
         return self.compiler.count
@@ -255,13 +267,14 @@ class Session(metaclass=hints.Answering):
         memory_budget: int | float | None = None,
         planning_seconds: float | None = None,
         autotune: bool = False,
+        sizes: Literal["ranges", "exact"] | None = None,
     ) -> Executable:
         """Compile once what shall be called often.
 
         Args:
             feeds: a tensor or a list of tensors, or a dict from tensor to shape that gives the sizes of ``None``
                 dimensions. The executable takes arrays in this order. With all sizes known the program is compiled
-                now, else at the first call of each size.
+                now, else at the first call of each range of sizes.
             memory_budget: bytes that the program's arena (``exe.memory.arena_bytes``) may have, or as a float the part
                 of what it needs otherwise. Where that is less, values are computed again instead of being kept, at the
                 least cost that is found; they are the same to the bit.
@@ -269,8 +282,10 @@ class Session(metaclass=hints.Answering):
             autotune: whether the program's matrix products are timed in several blockings before it is compiled, on a
                 copy of the session's state and on feeds of random floats and zeros of other types; the fastest is taken
                 where it is more than 5 % faster than the one that is estimated to be. Results are the same to the bit.
-                What was found is kept with the compiled programs. A program that calls Python functions, or that fails
-                on such feeds, is compiled as without.
+                What was found is kept with the compiled programs. A program that calls Python functions, that fails on
+                such feeds or that serves a range of sizes is compiled as without.
+            sizes: ``"ranges"`` or ``"exact"``, as the session's; default: what that says. Sizes that are known here are
+                those of the program in any case.
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
@@ -283,6 +298,7 @@ class Session(metaclass=hints.Answering):
         """
         self.store.check_open()
         check_budget(memory_budget)
+        check_sizes(sizes)
         leaves = leaves_of(fetches)
         shapes: list[Shape]
         if isinstance(feeds, Mapping):
@@ -300,7 +316,11 @@ class Session(metaclass=hints.Answering):
             note_use()  # how often an executable is called, nothing tells
         seconds = planning_seconds or 0.0
         options = replace(
-            self.compiler.options(), memory_budget=memory_budget, planning_seconds=seconds, autotune=autotune
+            self.compiler.options(),
+            memory_budget=memory_budget,
+            planning_seconds=seconds,
+            autotune=autotune,
+            sizes=self.sizes if sizes is None else sizes,
         )
         executable = Executable(self.compiler, fetches, leaves, tensors, options, self)
         executable._prepare(shapes)

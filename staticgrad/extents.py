@@ -12,7 +12,7 @@ so, and the program is compiled for the size of the call alone: an extent is exa
 
 Comparisons with 1 are decided by the rule that an extent is not 1, as a size that is open when declared never
 broadcasts: code for a size that may be 1 is the code for any size, and what is special for 1 is left out. So is what is
-special for 0, which has programs of its own.
+special for 0, which a size of the feeds never is inside of a range, but what follows from one may be (n - 1).
 
 Estimates (costs, seconds, blockings) are made for the greatest sizes of the ranges, by ``largest``.
 """
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from staticgrad.frozen import frozen
 
 T = TypeVar("T")
+Equation = tuple[tuple["OpenSize", "OpenSize"], ...]
 
 
 class OpenSizeError(Exception):
@@ -35,10 +36,10 @@ class OpenSizeError(Exception):
 
     Attributes:
         sizes: the open sizes that it depends on.
-        equation: two sizes of which had to be known whether they are equal, where that was the question.
+        equation: pairs of sizes of which had to be known whether they are equal, where that was the question.
     """
 
-    def __init__(self, what: str, *extents: object, equation: tuple[OpenSize, OpenSize] | None = None) -> None:
+    def __init__(self, what: str, *extents: object, equation: Equation | None = None) -> None:
         super().__init__(what)
         self.sizes = frozenset(size for extent in extents if type(extent) is Extent for size in extent.sizes)
         self.equation = equation
@@ -222,7 +223,7 @@ class Extent(_Number):
                 return True
         elif not isinstance(other, int):
             return NotImplemented
-        elif other == 1 and self.low >= 0:
+        elif other in (0, 1) and self.low >= 0:
             return False
         difference = _sum(self, other, -1)
         if type(difference) is not Extent:
@@ -329,6 +330,11 @@ def proven(question: Callable[[], bool]) -> bool:
         return question()
     except OpenSizeError:
         return False
+
+
+def is_same(a: object, b: object) -> bool:
+    """True if two sizes, shapes or types are equal whatever the sizes of a call are."""
+    return proven(lambda: a == b)
 
 
 def value_at(value: int, numbers: Sequence[int]) -> int:
@@ -485,17 +491,18 @@ def _never_zero(value: Extent) -> bool:
     )
 
 
-def _equation(a: object, b: object) -> tuple[OpenSize, OpenSize] | None:
-    """The open sizes that two extents are, where they are nothing else."""
+def _equation(a: object, b: object) -> Equation | None:
+    """The pairs of open sizes of which two extents are products, as many of each, in order: two products are equal
+    where their factors are."""
 
-    def alone(value: object) -> OpenSize | None:
+    def factors(value: object) -> tuple[int, list[OpenSize]]:
         match value.terms if type(value) is Extent else ():
-            case (((OpenSize() as size,), 1),):
-                return size
-        return None
+            case ((tuple(atoms), factor),) if all(isinstance(atom, OpenSize) for atom in atoms):
+                return factor, [atom for atom in atoms if isinstance(atom, OpenSize)]
+        return 0, []
 
-    x, y = alone(a), alone(b)
-    return None if x is None or y is None else (x, y)
+    (p, x), (q, y) = factors(a), factors(b)
+    return tuple(zip(x, y, strict=True)) if x and p == q and len(x) == len(y) else None
 
 
 def _is_negative(value: int, question: str) -> bool:
@@ -586,7 +593,7 @@ def from_plain(data: Any) -> int:
 
 def _atom_of(data: Any) -> Atom:
     match data:
-        case (int(number), int(low), int(high)) if 0 <= number and 0 < low <= high:
+        case (int(number), int(low), int(high)) if number >= 0 and 0 < low <= high:
             return OpenSize(number, low, high)
         case ("%" | "/" as kind, numerator, denominator):
             a, b = from_plain(numerator), from_plain(denominator)

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, warn
+from staticgrad.extents import is_open
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.scopes import uncontrolled
@@ -53,7 +54,7 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
         if len(value.outputs) != 1:
             raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
         return value.outputs[0]
-    if isinstance(value, Dim):
+    if isinstance(value, Dim) or is_open(value):
         return FUNCTIONS.size_value(value, dtype or int64)
     if is_weak(value):
         return FUNCTIONS.constant(value, dtype or scalar_dtype(value))

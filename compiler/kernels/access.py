@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from staticgrad.extents import highest, is_open, proven
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.types import sizes
@@ -71,7 +72,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size if is_open(size) else max(size, 1)
     return tuple(reversed(strides))
 
 
@@ -174,6 +175,13 @@ def _through_reshapes(x: Tensor) -> Tensor:
     return x
 
 
+def _reaches(total: int, size: int) -> bool:
+    """True if a product of sizes is as large as a size, or does not become it with further factors."""
+    if not is_open(total) and not is_open(size):
+        return total >= size
+    return proven(lambda: total == size) or highest(total) > highest(size)
+
+
 def regroup(inner: Sequence[int], outer: Sequence[int], indices: tuple[Affine, ...]) -> tuple[Affine, ...] | None:
     """The indices of a reshape's operand (shape ``inner``) from those of its result (shape ``outer``).
 
@@ -188,11 +196,11 @@ def regroup(inner: Sequence[int], outer: Sequence[int], indices: tuple[Affine, .
             result.append(ZERO)
             continue
         total, group = 1, []
-        while total < size and position < len(wide):
+        while position < len(wide) and not _reaches(total, size):
             group.append(wide[position])
             total *= outer[wide[position]]
             position += 1
-        if total != size:
+        if not proven(lambda: total == size):  # noqa: B023
             return None
         merged = ZERO
         for axis in group:

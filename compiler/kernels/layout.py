@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_reshape, is_view, row_major, source_of
 from staticgrad.compiler.regions.region import Order, Region, users_of
+from staticgrad.extents import is_same
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
@@ -163,7 +164,7 @@ def _overlapping(region: Region) -> set[Tensor]:
         x = queue.popleft()
         for node in (x.op, *users[x]):
             if node.op.elementwise and node.op is not IDENTITY:
-                same = {y for y in (*node.inputs, *node.outputs) if y.shape == x.shape} - marked
+                same = {y for y in (*node.inputs, *node.outputs) if is_same(y.shape, x.shape)} - marked
                 marked |= same
                 queue.extend(same)
     fetched = {source_of(x) for x in region.fetches}

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
 INT64 = np.dtype(np.int64)
@@ -42,7 +43,7 @@ class Access:
 
 @frozen(eq=False)
 class Constant:
-    """A number, the same everywhere; 0.0 and -0.0 are two."""
+    """A number, the same everywhere, or the number of an extent; 0.0 and -0.0 are two."""
 
     value: float | int | bool
     dtype: np.dtype
@@ -54,7 +55,7 @@ class Constant:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return self.value, self.dtype, math.copysign(1, self.value)
+        return self.value, self.dtype, is_open(self.value) or math.copysign(1, self.value)
 
 
 @frozen

@@ -38,6 +38,7 @@ from staticgrad.compiler.kernels.nest import (
 )
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.steps.step import Memory
+from staticgrad.extents import proven
 from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
@@ -173,12 +174,12 @@ class NestBuilder:
         low = high = index.offset
         for axis, factor in index.terms:
             span = factor * (self.domain[axis] - 1)
-            low, high = low + min(span, 0), high + max(span, 0)
+            low, high = (low + span, high) if factor < 0 else (low, high + span)
         tests = []
-        if low < 0:
+        if not proven(lambda: low >= 0):
             zero = self.constant(0, int64)
             tests.append(self.compute("greater_equal", self.affine(index), zero, dtype=bool_))
-        if high >= size:
+        if not proven(lambda: high < size):
             tests.append(self.compute("less", self.affine(index), self.constant(size, int64), dtype=bool_))
         return tests
 

@@ -25,6 +25,7 @@ from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.regions.region import Region, users_of
+from staticgrad.extents import is_same, largest
 from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
@@ -59,7 +60,7 @@ class Group(Ordered):
         return tuple(1 if axis in axes else size for axis, size in enumerate(self.domain))
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        return shape == self.domain or (self.axes is not None and shape == self.row_shape)
+        return is_same(shape, self.domain) or (self.axes is not None and is_same(shape, self.row_shape))
 
     @property
     def members(self) -> list[Node]:
@@ -97,7 +98,7 @@ def new_group(node: Node) -> Group:
 
 
 def _largest(domain: tuple[int, ...]) -> int:
-    return LARGEST_NEAR if math.prod(domain) <= NEAR_ELEMENTS else LARGEST
+    return LARGEST_NEAR if largest(math.prod(domain)) <= NEAR_ELEMENTS else LARGEST
 
 
 class Fuser:
@@ -202,7 +203,7 @@ class Fuser:
         """The product of a matrix kernel that ``node`` alone reads, whose epilogue it can begin; None if there is
         none."""
         for x in node.inputs if node.op.elementwise else ():
-            if x.op.op.role == "matrix" and x.shape == node.outputs[0].shape and len(self.users[x]) == 1:
+            if x.op.op.role == "matrix" and is_same(x.shape, node.outputs[0].shape) and len(self.users[x]) == 1:
                 return x
         return None
 
@@ -215,7 +216,7 @@ class Fuser:
         if len(home.nodes) == 1 and home.axes is None:
             return other.fits(home.domain)
         same_axes = home.axes is None or other.axes is None or home.axes == other.axes
-        return same_axes and home.domain == other.domain
+        return same_axes and is_same(home.domain, other.domain)
 
     # -- epilogues ------------------------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class Fuser:
             if (
                 reader.kind != "nest"
                 or reader.axes is not None
-                or reader.domain != sizes(result.shape)
+                or not is_same(reader.domain, sizes(result.shape))
                 or any(node.op.role == "gather" for node in reader.nodes)
                 or not self.order.merge(group, reader)
             ):

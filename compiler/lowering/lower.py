@@ -29,6 +29,7 @@ from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
@@ -431,7 +432,7 @@ def _captured(attrs: LoopAttributes) -> int | None:
     """The number of the first feed of a loop's body from which on all are invariant, if there are many turns; None if
     they are few, or it is not known how many."""
     known = not attrs.counted and attrs.condition is None and attrs.length is not None
-    return 1 + attrs.carries + attrs.sequences if known and int(attrs.length or 0) >= ENOUGH_TURNS else None
+    return 1 + attrs.carries + attrs.sequences if known and largest(attrs.length or 0) >= ENOUGH_TURNS else None
 
 
 def _name(nodes: Sequence[Node]) -> str:

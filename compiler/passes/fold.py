@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.extents import is_open, open_sizes
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.sources import CONSTANT, FULL
@@ -27,6 +28,10 @@ def constant_value(x: Tensor) -> Array | None:
     if x.op.op is CONSTANT:
         value: Array = x.op.attrs.value
         return value
+    if open_sizes(x.shape):
+        return None
+    if x.op.op is FULL and is_open(x.op.attrs.value):
+        return None
     if x.op.op is FULL and math.prod(sizes(x.shape)) <= LIMIT:
         return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
     return None
@@ -49,7 +54,7 @@ def fold(region: Region) -> Region:
             return None
         if not all(x.op.op in (CONSTANT, FULL) for x in inputs):
             return None
-        if any(math.prod(sizes(y.shape)) > LIMIT for y in node.outputs):
+        if any(open_sizes(y.shape) or math.prod(sizes(y.shape)) > LIMIT for y in node.outputs):
             return None
         values = [constant_value(x) for x in inputs]
         if any(value is None for value in values):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
+from staticgrad.extents import is_same
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.windows import WINDOW, WindowAttributes
 from staticgrad.optable import FUNCTIONS as o
@@ -47,7 +48,7 @@ def _joined(region: Region) -> Region:
     for node in region.graph.nodes:
         if node.op.name == "add" and all(
             (x.op.op.name == "pad" or x.op in sums)
-            and x.shape == node.outputs[0].shape
+            and is_same(x.shape, node.outputs[0].shape)
             and x not in fetched
             and len(users[x]) == 1
             for x in node.inputs

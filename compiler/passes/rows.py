@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
+from staticgrad.extents import is_same
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
 from staticgrad.optable import FUNCTIONS as o
@@ -82,7 +83,7 @@ def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:
     if not is_reshape(x.op):
         return None
     base, shape = x.op.inputs[0], node.outputs[0].shape
-    return (base if base.shape == shape else o.reshape(base, shape),)
+    return (base if is_same(base.shape, shape) else o.reshape(base, shape),)
 
 
 def _is_rows_of(matrix: Shape, shape: Shape) -> bool:

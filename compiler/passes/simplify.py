@@ -15,11 +15,12 @@ import numpy as np
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.passes.fold import constant_value
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.extents import is_open, is_same
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.elementwise.copies import ASTYPE
 from staticgrad.ops.sources import FULL
 from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import sizes
+from staticgrad.types import Shape, sizes
 
 Inputs = tuple[Tensor, ...]
 Rule = Callable[[Node, Inputs], "Tensor | None"]
@@ -28,14 +29,14 @@ Rule = Callable[[Node, Inputs], "Tensor | None"]
 def uniform(x: Tensor) -> float | None:
     """The number that every element of a constant has, if there is one."""
     if x.op.op is FULL:
-        return float(x.op.attrs.value)
+        return None if is_open(x.op.attrs.value) else float(x.op.attrs.value)
     value = constant_value(x)
     return float(value) if value is not None and value.ndim == 0 else None
 
 
 def _keeps(x: Tensor, node: Node) -> Tensor | None:
     """``x`` may stand for the node only with the node's shape and dtype."""
-    return x if x.type == node.outputs[0].type else None
+    return x if is_same(x.type, node.outputs[0].type) else None
 
 
 def _subtract(node: Node, inputs: Inputs) -> Tensor | None:
@@ -70,7 +71,7 @@ def _pow(node: Node, inputs: Inputs) -> Tensor | None:
     x, exponent = inputs
     number = uniform(exponent)
     known = any(number in powers for kinds, powers in POWERS.items() if x.dtype.kind in kinds)
-    return _power(x, number) if known and number is not None and x.type == node.outputs[0].type else None
+    return _power(x, number) if known and number is not None and is_same(x.type, node.outputs[0].type) else None
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
@@ -177,9 +178,16 @@ def _without_broadcasts(node: Node, inputs: Inputs) -> Inputs:
         if narrow is x:
             continue
         others = [sizes(y.shape) for i, y in enumerate(result) if i != position]
-        if np.broadcast_shapes(*others, sizes(narrow.shape)) == shape:
+        if _broadcast_to(shape, [*others, sizes(narrow.shape)]):
             result[position] = narrow
     return tuple(result)
+
+
+def _broadcast_to(shape: Shape, shapes: list[Shape]) -> bool:
+    """True if these shapes, which fit each other, give ``shape`` without further repetitions."""
+    rank = max(map(len, shapes))
+    wide = [all(len(s) < rank - axis or s[axis - rank] == 1 for s in shapes) for axis in range(rank)]
+    return rank == len(shape) and not any(alone and size != 1 for alone, size in zip(wide, shape, strict=True))
 
 
 def _narrow(x: Tensor) -> Tensor:
@@ -194,7 +202,7 @@ def simplify(region: Region) -> Region:
     def visit(node: Node, inputs: Inputs) -> Sequence[Tensor] | None:
         if node.op.elementwise and len(inputs) > 1:
             inputs = _without_broadcasts(node, inputs)
-            if any(x.shape != y.shape for x, y in zip(inputs, node.inputs, strict=True)):
+            if any(x.ndim != y.ndim or x.shape != y.shape for x, y in zip(inputs, node.inputs, strict=True)):
                 again = get_default_graph().clone(node, inputs)
                 better = RULES[node.op.name](again, inputs) if node.op.name in RULES else None
                 return again.outputs if better is None else (better,)

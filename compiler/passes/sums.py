@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
+from staticgrad.extents import is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
@@ -106,7 +107,7 @@ class _Rewriter:
             return None
         once = sum(x is after for x in body.fetches) == 1 and not any(x is before for x in body.fetches)
         others = [x for x in after.op.inputs if x is not before]
-        if not once or len(others) != 1 or others[0].type != before.type:
+        if not once or len(others) != 1 or not is_same(others[0].type, before.type):
             return None
         return others[0]
 

@@ -21,7 +21,6 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.types import Bindings, Symbol, TensorType, bind
 
-
 Groups = Sequence[tuple[Symbol, ...]]
 
 
@@ -95,7 +94,11 @@ def _joined(error: RangeError, groups: Groups, bindings: Bindings) -> list[tuple
     cause = error.__cause__
     if not isinstance(cause, OpenSizeError) or cause.equation is None:
         return None
-    a, b = (groups[size.number] for size in cause.equation)
-    if bindings[a[0]] != bindings[b[0]]:
-        return None
-    return [(*a, *b) if group is a else group for group in groups if group is not b]
+    found = list(groups)
+    for pair in cause.equation:
+        a, b = (next(group for group in found if groups[size.number][0] in group) for size in pair)
+        if bindings[a[0]] != bindings[b[0]]:
+            return None
+        if a is not b:
+            found = [(*a, *b) if group is a else group for group in found if group is not b]
+    return found

@@ -24,8 +24,8 @@ from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
-from staticgrad.phases import phase
 from staticgrad.extents import largest, open_sizes
+from staticgrad.phases import phase
 from staticgrad.reach import reach
 
 REASON = "follows from variables, kept between calls"

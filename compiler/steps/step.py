@@ -34,8 +34,8 @@ from staticgrad.frozen import frozen, record
 
 @record
 class Temp:
-    """Memory in the arena, of so many bytes at the greatest sizes. Where it lies is decided by placement, unless it is ``pinned`` at an offset: its value lies
-    there before the program."""
+    """Memory in the arena, of so many bytes at the greatest sizes. Where it lies is decided by placement, unless it is
+    ``pinned`` at an offset: its value lies there before the program."""
 
     name: str
     nbytes: int

@@ -13,6 +13,7 @@ from staticgrad.compiler.emit.nest.facts import analyse, cost_of
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Nest, Store
+from staticgrad.extents import is_open
 
 LONGEST = 64  # indices that are unrolled
 MOST_INSTRUCTIONS = 512  # of a body after unrolling
@@ -31,7 +32,7 @@ def _worth_unrolling(nest: Nest) -> int | None:
         return None
     facts = analyse(nest)
     elements = [n for n in facts.needed if facts.element[n]]
-    rest = {dim for dim in range(len(nest.outer)) if 1 < nest.outer[dim] <= LONGEST}
+    rest = {dim for dim in range(len(nest.outer)) if not is_open(nest.outer[dim]) and 1 < nest.outer[dim] <= LONGEST}
     for dim in sorted(rest, key=lambda d: nest.outer[d]):
         varying = [n for n in facts.needed if dim in facts.depends[n]]
         again = sum(cost_of(nest, n) for n in elements if dim not in facts.depends[n])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_same
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.batch_rules import every
@@ -166,7 +167,7 @@ def _matmul_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]
         left = a if a.shape[:-2] == batch else o.broadcast_to(a, (*batch, *a.shape[-2:]))
         right = b if b.shape[:-2] == batch else o.broadcast_to(b, (*batch, *b.shape[-2:]))
         result = o.dot(left, right)
-    return [result if result.shape == shape else o.reshape(result, shape)]
+    return [result if is_same(result.shape, shape) else o.reshape(result, shape)]
 
 
 def _matmul_vjp(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_open, is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike
@@ -96,7 +97,7 @@ def fill(o: Namespace, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
 def count(o: Namespace, x: Tensor, axes: Sequence[int]) -> float | Tensor:
     """The number of elements of ``x`` that go into one result: a Python float, or a tensor where feeds bind a size."""
     size = reduced_size(x.shape, axes)
-    return float(size) if isinstance(size, int) else size_value(size, x.dtype)
+    return float(size) if isinstance(size, int) and not is_open(size) else size_value(size, x.dtype)
 
 
 # -- the primitives -------------------------------------------------------------------------------------------------
@@ -432,7 +433,7 @@ def count_nonzero(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -
 @public
 def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
     """Undo broadcasting: the sum of ``x`` over the axes along which ``shape`` was stretched to its shape."""
-    if x.shape == shape:
+    if is_same(x.shape, shape):
         return x
     lead = x.ndim - len(shape)
     if lead < 0:
@@ -440,7 +441,7 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
     stretched = [lead + axis for axis, size in enumerate(shape) if size == 1 and x.shape[lead + axis] != 1]
     axes = (*range(lead), *stretched)
     total = reduced(SUM, x, axes, keepdims=False) if axes else x
-    if total.shape == shape:
+    if is_same(total.shape, shape):
         return total
     narrower = [m == 1 and n != 1 for m, n in zip(total.shape, shape)] if total.ndim == len(shape) else []
     if builtins.any(narrower):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.optable import FUNCTIONS, Case, Op, public, register
+from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, public, register
 from staticgrad.types import Shape, Size, TensorType, float32, int64
 
 
@@ -21,13 +22,21 @@ class ShapeAttributes:
     sizes: Shape
 
 
+def _values(o: Namespace, sizes: tuple[int, ...]) -> Tensor:
+    """The sizes as a vector: a constant, or of a program for many sizes numbers that it fills in."""
+    if not any(map(is_open, sizes)):
+        return o.constant(np.array(sizes, np.int64).reshape(len(sizes)))
+    values = [o.full((1,), size, dtype=int64) for size in sizes]
+    return values[0] if len(values) == 1 else o.concat(values, axis=0)
+
+
 SHAPE = register(
     Op(
         "shape",
         "Sizes as values, known when they are bound.",
         infer=lambda attrs: TensorType((len(attrs.sizes),), int64),
         reference=lambda attrs: np.array(attrs.sizes, np.int64).reshape(len(attrs.sizes)),
-        expand=lambda o, node: [o.constant(np.array(node.attrs.sizes, np.int64).reshape(len(node.attrs.sizes)))],
+        expand=lambda o, node: [_values(o, node.attrs.sizes)],
         differentiable=False,
         rematerializable=True,
         dtypes=(float32,),

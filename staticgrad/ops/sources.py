@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import FeedError, GradientError, GraphError
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, lift
@@ -289,7 +290,7 @@ class FullAttributes:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return self.shape, self.dtype, self.value, math.copysign(1, self.value)
+        return self.shape, self.dtype, self.value, is_open(self.value) or math.copysign(1, self.value)
 
 
 FULL = register(
@@ -306,6 +307,11 @@ FULL = register(
         cases=(Case((), FullAttributes((2, 3), float32, 1.5)), Case((), FullAttributes((), int64, 7))),
     )
 )
+
+
+def _number(value: Any, dtype: np.dtype) -> float | int | bool:
+    """A number in a dtype; an extent, which only the compiler has, is an integer's."""
+    return value if is_open(value) else to_array(value, dtype).item()
 
 
 @public
@@ -329,7 +335,7 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DTypeLike | None = Non
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
     kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or to_array(fill_value).dtype
-    attrs = FullAttributes(as_shape(shape, "full"), kind, to_array(fill_value, kind).item())
+    attrs = FullAttributes(as_shape(shape, "full"), kind, _number(fill_value, kind))
     return get_default_graph().add(FULL, (), attrs).outputs[0]
 
 

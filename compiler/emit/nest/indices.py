@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from staticgrad.compiler.emit.nest.facts import operands
-from staticgrad.extents import highest, lowest
 from staticgrad.compiler.kernels.nest import Compute, Constant, Instr, Iota, Nest
+from staticgrad.extents import highest, is_open, lowest
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 BOUNDS = np.iinfo(INT32)
@@ -69,7 +69,7 @@ def _ranges(nest: Nest) -> Mapping[int, tuple[int, int]]:
             case Iota(dim):
                 ends = [0, nest.dims[dim] - 1]
             case Constant(value, dtype) if dtype == INT64:
-                ends = [int(value)]
+                ends = [value if is_open(value) else int(value)]
             case Compute("add" | "subtract" | "multiply" as op, _, (a, b), dtype) if (
                 dtype == INT64 and a in found and b in found
             ):

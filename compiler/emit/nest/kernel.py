@@ -604,6 +604,11 @@ class _NestEmitter:
 
     def _constant(self, constant: Constant, lanes: int) -> Lane:
         type_ = vector(value_type(constant.dtype), lanes)
+        if is_open(constant.value):
+            number = self.f.index(constant.value)
+            if constant.dtype != INT64:
+                number = self.f.cast("trunc", number, value_type(constant.dtype))
+            return Lane(self.f.splat(number, lanes), constant.dtype)
         return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 
     def _iota(self, scope: LoopScope, dim: int, lanes: int, copy: int, dtype: np.dtype) -> Lane:

@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, largest, lowest
+from staticgrad.extents import highest, is_open, is_same, largest, lowest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -427,26 +427,31 @@ def _open_spans(size: int, lanes: int, copies: int, target: Target, cost: int, r
     if target.isa.predicated and cost > ONE_COPY_COST:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
-    at = 0
+    at, rest = 0, size
     while copies > 1:
         block = lanes * copies
-        if highest(size) - at >= block:
-            end = size // block * block
+        if highest(rest) >= block:
+            end, rest = size // block * block, size % block
             spans.append(Span(at, end, lanes, copies))
             at = end
         copies //= ratio
     if target.isa.predicated and spans:
-        return (*spans, Span(at, size, lanes, 1, masked=True))
+        return _there(*spans, Span(at, size, lanes, 1, masked=True))
     end = size // lanes * lanes
-    if highest(size) >= lanes:
+    if highest(rest) >= lanes:
         spans.append(Span(at, end, lanes, 1))
     if target.isa.predicated:
-        return (*spans, Span(end, size, lanes, 1, masked=True))
+        return _there(*spans, Span(end, size, lanes, 1, masked=True))
     while lanes > 1:
         lanes //= 2
         start, end = end, size // lanes * lanes
         spans.append(Span(start, end, lanes, 1))
-    return tuple(spans)
+    return _there(*spans)
+
+
+def _there(*spans: Span) -> tuple[Span, ...]:
+    """The spans without those that are empty at all sizes."""
+    return tuple([span for span in spans if not is_same(span.start, span.stop)])
 
 
 def _halved(size: int, rest: int) -> list[Span]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_same
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import broadcasting
@@ -120,7 +121,7 @@ def jvp_of(rules: Rules) -> Callable[..., Sequence[Tensor | None]]:
         if not terms:
             return (None,)
         total = functools.reduce(o.add, terms)
-        return (total if total.shape == y.shape else o.broadcast_to(total, y.shape),)
+        return (total if is_same(total.shape, y.shape) else o.broadcast_to(total, y.shape),)
 
     return jvp
 

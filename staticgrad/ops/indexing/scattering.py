@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_same
 from staticgrad.graph import Graph, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import NUMERIC, shown_as
@@ -160,7 +161,7 @@ def _known_last(part: Tensor, key: Subscript) -> Array | None:
 
 
 def _is_whole(x: Tensor, part: Tensor, slices: SliceAttributes) -> bool:
-    return part.shape == x.shape and all(step == 1 for step in slices.steps)
+    return is_same(part.shape, x.shape) and all(step == 1 for step in slices.steps)
 
 
 def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:

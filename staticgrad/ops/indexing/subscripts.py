@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.extents import is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
@@ -203,7 +204,7 @@ def getitem(x: TensorLike, key: TensorLike) -> Tensor:
         y = declare(INDEX, (y, *parsed.indices), GatherAttributes(parsed.axes))
         order = placing(parsed, y.ndim)
         y = y if order == tuple(range(y.ndim)) else FUNCTIONS.permute_dims(y, order)
-    own = y is not x and y.shape == parsed.shape
+    own = y is not x and is_same(y.shape, parsed.shape)
     return y if own else FUNCTIONS.reshape(y, parsed.shape)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_open, is_same, largest, lowest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift, lift_all
@@ -75,6 +77,9 @@ def _weights(
 
 def _blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tuple[int, int, int]]:
     """The first and last query of each block, and how many keys it meets."""
+    if is_open(queries) or is_open(keys):
+        yield from _open_blocks(attrs, queries, keys)
+        return
     rows = max(1, min(queries, BLOCK_SCORES // max(keys, 1)))
     step = -(-keys // KEY_STEPS)
     for first in range(0, queries, rows):
@@ -82,11 +87,22 @@ def _blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tup
         yield first, last, min(keys, -(-last // step) * step) if attrs.causal and step else keys
 
 
+def _open_blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tuple[int, int, int]]:
+    """``_blocks`` of lengths that are open: as many as the greatest ones have, each with its part of the queries."""
+    most = largest(queries)
+    count = -(-most // max(1, min(most, BLOCK_SCORES // max(largest(keys), 1))))
+    count = min(count, max(1, lowest(queries)))
+    rows = queries // count
+    for block in range(count):
+        last = queries if block == count - 1 else (block + 1) * rows
+        yield block * rows, last, last if attrs.causal and is_same(queries, keys) else keys
+
+
 def _is_blockwise(node: Primal[object]) -> bool:
     q, k, v, *mask = node.inputs
     shape = (*broadcast_shapes([x.shape[:-2] for x in (q, k, v)], "attention"), q.shape[-2], k.shape[-2])
     known = all(isinstance(size, int) for x in (q, k, v) for size in x.shape)
-    return known and int(product(shape)) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)
+    return known and largest(cast(int, product(shape))) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)
 
 
 def _by_head(node: Primal[object], function: Callable[..., list[Tensor]], operands: Sequence[Tensor]) -> list[Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
@@ -78,7 +79,11 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     """
     x = lift(x)
     target = as_shape(shape, "broadcast_to")
-    return x if target == x.shape and not x.requires_grad else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
+    return (
+        x
+        if is_same(target, x.shape) and not x.requires_grad
+        else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
+    )
 
 
 @public

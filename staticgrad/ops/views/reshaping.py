@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -91,7 +92,7 @@ def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
         known = product(as_shape(wanted, "reshape"))
         wanted[free[0]] = _missing_size(x, known, shape)
     target = as_shape(wanted, "reshape")
-    return x if target == x.shape and not x.requires_grad else declare(RESHAPE, (x,), ReshapeAttributes(target))
+    return x if is_same(target, x.shape) and not x.requires_grad else declare(RESHAPE, (x,), ReshapeAttributes(target))
 
 
 def _missing_size(x: Tensor, known: Size, shape: ShapeLike) -> Size:
