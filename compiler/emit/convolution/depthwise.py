@@ -231,6 +231,6 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     units = Units(0, 1, 1, None) if 0 in size else _units(kernel, target, rows, columns, 1, whole)
     part = kernel.kernel[0] * kernel.kernel[1] * kernel.channels
     sharing = SumChunks(units.count, 1, None, units.share or 0)
-    sums = Area("sums", aligned_bytes(part, kernel.dtype), sharing.copies)
+    sums = Area("sums", aligned_bytes(part, kernel.dtype), sharing.places)
     own = areas(kernel.dtype, x=phase.places.elements, y=y_places.elements)
     return DepthwiseWeights(phase, y_places, units, part, sharing, Scratch((sums,), own))

@@ -207,8 +207,8 @@ class SumChunks:
         return -(-self.segments // self.part) if self.part else 0
 
     @property
-    def copies(self) -> int:
-        """The number of sums, of the greatest sizes."""
+    def places(self) -> int:
+        """The number of sums that there is memory for: as many as the greatest sizes have, one at least."""
         return max(1, highest(self.parts))
 
     @property

@@ -358,7 +358,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
     copies = areas(kernel.dtype, frames=copy, y=together * y.elements)
     sharing = SumChunks(kernel.batch, tiles, share_of(tiles, wanted), part)
-    sums = Area("sums", aligned_bytes(0 if direct else all_sums, kernel.dtype), sharing.copies)
+    sums = Area("sums", aligned_bytes(0 if direct else all_sums, kernel.dtype), sharing.places)
     scratch = Scratch((sums,), copies) if part else Scratch((*copies, sums))
     return WeightGrad(kernel, image, packed, run, tiling, y, direct, result_row, together, rows, sharing, scratch)
 

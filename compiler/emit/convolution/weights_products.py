@@ -15,6 +15,7 @@ by parts of the filters where there are few panels. So no sum depends on the num
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
@@ -38,7 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
@@ -111,8 +112,15 @@ class WeightProducts(SegmentSums):
             rows = self._row_panels(f, part)
             with span(f, *rows) as row:
                 if self.segments.number > 1:
-                    self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
+                    with self._when_more(f, segment):
+                        self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
                 self._tile(writer, sums, segment, later, panel, group, row, column)
+
+    def _when_more(self, f: Function, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        """Leave out what is for the next segment where there may be a single one, and this is the last."""
+        if not is_open(self.segments.number):
+            return contextlib.nullcontext()
+        return f.when(f.compare("icmp slt", f.index(f.add(segment.number, 1)), f.index(self.segments.number)))
 
     def _place(self, f: Function, unit: Index) -> list[Index]:
         """The group, the panel of columns and the part of the rows of a unit."""
@@ -238,6 +246,6 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not sharing.part
     plane = 0 if planes is None else planes.pitch
     own = areas(kernel.dtype, planes=tiling.width * plane, panel=pixels * tiling.width)
-    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, sharing.copies),), own)
+    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, sharing.places),), own)
     return WeightProducts(kernel, swapped, rows, columns, segments, planes, tiling, row_parts, part_panels, in_place,
                           sharing, scratch)  # fmt: skip
