@@ -101,7 +101,7 @@ def test_a_program_serves_its_range(program: SizedProgram) -> None:
 
 @every_program
 def test_results_do_not_depend_on_the_sizes_before(program: SizedProgram) -> None:
-    if "train" in program.declare().fetches:
+    if program.declare().trains:
         pytest.skip("a step of training depends on those before")
     forth = Calls(program, program.quick, "ranges")
     back = Calls(program, program.quick[::-1], "ranges")

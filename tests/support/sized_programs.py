@@ -41,6 +41,11 @@ class Declaration:
     def graph(self) -> sg.Graph:
         return self.feeds[0].graph
 
+    @property
+    def trains(self) -> bool:
+        """True if a call changes variables."""
+        return not all(isinstance(fetch, sg.Tensor) for fetch in self.fetches.values())
+
 
 @dataclass(frozen=True, slots=True)
 class SizedProgram:
@@ -81,9 +86,9 @@ class SizedProgram:
     def sizes(self) -> tuple[Sizes, ...]:
         """All sizes that are tried: the ends of ranges, or pairs of some of them, and others that are drawn."""
         rng = rng_for("sizes", self.name)
+        chosen: set[Sizes]
         if len(self.dims) == 1:
-            (most,) = self.most
-            chosen = {(end,) for end in ends(most)}
+            chosen = {(end,) for end in ends(*self.most)}
         else:
             chosen = set(itertools.product((1, FIRST, FIRST + 1, 2 * FIRST + 1), repeat=len(self.dims)))
         while len(chosen) < COUNT:
@@ -177,7 +182,7 @@ def _classifier(net: sg.nn.Module, x: sg.Tensor, labels: sg.Tensor, trains: bool
     return Declaration((x, labels), fetches)
 
 
-def _gradients(loss: sg.Tensor, net: sg.nn.Module | None = None, **others: sg.Tensor) -> dict[str, sg.Tensor]:
+def _gradients(loss: sg.Tensor, net: sg.nn.Module | None = None, **others: sg.Tensor) -> dict[str, Any]:
     """The gradients of a loss by name: by the parameters of a module, and by other tensors."""
     by = dict(net.named_parameters() if net is not None else ()) | others
     return {f"d {name}": slope for name, slope in zip(by, sg.gradients(loss, list(by.values())), strict=True)}
