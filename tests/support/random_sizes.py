@@ -475,7 +475,7 @@ def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64) -> R
     rng, graph = maker.rng, Graph()
     with graph:
         leaves = [maker.leaf() for _ in range(maker.number(1, 4))]
-        if not maker.fed:
+        if not any(maker.names):
             leaves.append(maker.fed_with([maker.dims[0], 6], [0, None], "floats", 0))
         maker.pool = list(leaves)
         maker.grow_with_sizes(maker.number(2, ops + 1))
