@@ -72,9 +72,17 @@ def product(
     sizes: Sequence[int | str], layouts: str = "nnn", dtype: np.dtype = F64, epilogue: str = "", shared: str = ""
 ) -> Case:
     """A product of ``(*batch, m, n, k)``. A size that is a text is open, of the range that its letter says; equal texts
-    are one size. ``epilogue`` is "stored" or "alone", or there is none. All batches share an operand of ``shared``."""
-    names = list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
-    known = [extent_of(OpenSize(names.index(s), *RANGES[s[0]], s)) if isinstance(s, str) else s for s in sizes]
+    are one size. "a-1" is one less. ``epilogue`` is "stored" or "alone", or there is none. All batches share an operand
+    of ``shared``."""
+    names = list(dict.fromkeys(size.removesuffix("-1") for size in sizes if isinstance(size, str)))
+
+    def size_of(size: int | str) -> int:
+        if not isinstance(size, str):
+            return size
+        name = size.removesuffix("-1")
+        return extent_of(OpenSize(names.index(name), *RANGES[name[0]], name)) - (name != size)
+
+    known = [size_of(size) for size in sizes]
     batch, (m, n, k) = tuple(known[:-3]), known[-3:]
 
     def strides(name: str, rows: int, columns: int, layout: str) -> tuple[int, ...]:
@@ -259,7 +267,18 @@ def special_cases() -> list[Case]:
     return [*cases, product(("a", 300, 50)), product(("a", 300, 50), "ntn", F32), product((7, "b", 700))]
 
 
-GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases}
+def empty_cases() -> list[Case]:
+    """Sizes that may be 0 inside of a range."""
+    shapes = (
+        (3, 2, "a-1"), (20, 30, "a-1"), ("a-1", 9, 12), (9, "a-1", 12), ("a-1", "a2-1", "a3-1"), ("d-1", 5, 6, 7),
+        ("d-1", "a-1", 6, "a-1"), (1, 40, "c-1"), (40, 1, "c-1"), (1, 1, "c-1"), ("c-1", 1, 40), ("c-1", 5, 64),
+        (5, "a", "c-1"), (40, 3, "c-1"), ("a-1", 6, 300),
+    )  # fmt: skip
+    kinds = (("nnn", ""), ("ntn", "alone"), ("tnn", "stored"), ("nnt", ""), ("ttn", "alone"), ("nnt", "stored"))
+    return [product(sizes, kind[0], dtype, kind[1]) for sizes, kind, dtype in pairwise(shapes, kinds, (F64, F32, I32))]
+
+
+GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases, "empty": empty_cases}
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -295,7 +314,8 @@ def test_blocks_of_open_sizes_match_numpy(blocks: str, name: str) -> None:
     cases = [
         product(sizes, layouts, dtype, epilogue)
         for sizes, (layouts, epilogue), dtype in pairwise(
-            (("c", 150, 200), (70, "c", 200), (30, 70, "c"), ("c", "c2", "c3"), (3, "c", "c", "c"), ("d", "a", 40, "c")),
+            (("c", 150, 200), (70, "c", 200), (30, 70, "c"), ("c", "c2", "c3"), (3, "c", "c", "c"), ("d", "a", 40, "c"),
+             (30, 70, "c-1"), ("c-1", "c2-1", "c3-1"), (1, 70, "c-1"), (70, 1, "c-1")),
             (("nnn", ""), ("ntn", "alone"), ("ttn", ""), ("nnt", "stored"), ("tnn", "alone")),
             (F64, F32),
         )

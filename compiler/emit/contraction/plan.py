@@ -418,7 +418,7 @@ def _outgrows(m: int, n: int, k: int, dtype: np.dtype, target: Target) -> bool:
 
 def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
     """The number of column panels of a block of B."""
-    most = max(4, nbytes // (block_depth * tiling.width * tiling.dtype.itemsize))
+    most = max(4, nbytes // (max(block_depth, 1) * tiling.width * tiling.dtype.itemsize))
     return -(-tiling.column_panels // -(-tiling.column_panels // most))
 
 
