@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 @frozen(eq=False)
-class Made:
+class Chosen:
     """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them.
 
     Attributes:
@@ -121,25 +121,25 @@ class Compiler:
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         fixed: frozenset[Symbol] = frozenset(),
-    ) -> Made:
+    ) -> Chosen:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types. What follows
         from variables alone is kept from call to call. It serves the ranges in which open sizes lie, but for those that
         are ``fixed``, if that can be."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        fetches = [*tensors, *ops]
+        fetches: list[Tensor | Node] = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
         serve = functools.partial(self._serve, fetches, feeds, options)
         serving = self.serving(self._served, key, feeds, options, serve, fixed)
         if (served := serving.served) is not None:
-            return Made(served.value.at(serving.numbers), served.value, served.groups, serving.refused)
+            return Chosen(served.value.at(serving.numbers), served.value, served.groups, serving.refused)
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
             region = self._region(fetches, feeds, options)
             return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return Made(self.once(self._runners, exact, compiled), refused=serving.refused)
+        return Chosen(self.once(self._runners, exact, compiled), refused=serving.refused)
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 

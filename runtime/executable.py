@@ -20,7 +20,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ends_of, known_symbols, ready, types_of
-from staticgrad.runtime.compiler import Compiler, Made
+from staticgrad.runtime.compiler import Chosen, Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
@@ -113,7 +113,7 @@ class Executable(vectorcall.Forwarding):
         self._points: dict[Shapes, Callable[[], bool]] = {}
         self._latest: Runner | None = None
         self._fixed: frozenset[Symbol] = frozenset()
-        self._made: dict[Shapes, Made] = {}
+        self._made: dict[Shapes, Chosen] = {}
         self._exact: dict[Shapes, None] | None = {}  # shapes whose sizes had to be known; None once that was warned of
         self._single = isinstance(fetches, Tensor)
         flat = type(fetches) is list and len(fetches) == len(leaves)
@@ -246,7 +246,7 @@ class Executable(vectorcall.Forwarding):
         self._runners[shapes] = runner
         return runner
 
-    def _note(self, made: Made, shapes: Shapes) -> None:
+    def _note(self, made: Chosen, shapes: Shapes) -> None:
         """Warn once where sizes go on needing programs of their own."""
         if not made.refused or self._exact is None:
             return

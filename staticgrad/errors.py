@@ -435,7 +435,7 @@ class RecompileWarning(StaticGradWarning):
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     for size in (2, 4, 6, 8, 10):
-        ...         value = sess.run(pairs, {x: np.ones(size)})
+        ...         value = sess.run(pairs, {x: [1.0] * size})
         >>> caught[0].category.__name__
         'RecompileWarning'
     """

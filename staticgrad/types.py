@@ -422,7 +422,7 @@ def dim(name: str, *, max: int | None = None, ranges: Sequence[int] | None = Non
         True
         >>> steps, sess = sg.dim("steps", max=100), sg.Session()
         >>> mean = sg.mean(z := sg.placeholder((steps,)))
-        >>> float(sess.run(mean, {z: [1.0, 2.0]})), float(sess.run(mean, {z: np.ones(70)}))
+        >>> float(sess.run(mean, {z: [1.0, 2.0]})), float(sess.run(mean, {z: [1.0] * 70}))
         (1.5, 1.0)
         >>> sess.compile_count
         1

@@ -23,6 +23,7 @@ from staticgrad.compiler.emit.llvm import (
     memory_type,
     vector,
 )
+from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
 
 
@@ -106,6 +107,8 @@ def vector_parts(
     step, type_ = lanes * at_once, vector(element, lanes)
     if rest == 0:
         return [VectorPart(f, dtype, 0, count, step, type_)]
+    if is_open(count):
+        count = f.index(count)
     whole: Index = count - count % step if isinstance(count, int) else f.binary("and", count, integer(-step))
     parts = [VectorPart(f, dtype, 0, whole, step, type_)] if whole != 0 else []
     if whole == count:
@@ -142,6 +145,9 @@ def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[
     """Call ``write(first, lanes)`` for strips of up to ``most`` neighbouring vectors that cover ``width`` elements."""
     lanes = f.target.lanes(dtype)
     whole = Lanes(vector(memory_type(dtype), lanes))
+    if is_open(width):
+        _open_strips(f, dtype, width, most, write)
+        return
     full = width // (most * lanes)
     if full:
         with counted(f, 0, full * most * lanes, most * lanes) as loop:
@@ -155,6 +161,27 @@ def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[
     if rest and not f.target.isa.predicated:
         with counted(f, at + vectors * lanes, width) as loop:
             write(loop.index, [Lanes(memory_type(dtype))])
+
+
+def _open_strips(
+    f: Function, dtype: np.dtype, width: int, most: int, write: Callable[[Index, list[Lanes]], None]
+) -> None:
+    """``strips`` of a width that is open: those of ``most`` vectors, of half as many and so on, then the rest."""
+    lanes, element = f.target.lanes(dtype), memory_type(dtype)
+    at = 0
+    while most:
+        end = width // (most * lanes) * (most * lanes)
+        if highest(width) >= most * lanes:
+            with counted(f, at, end, most * lanes) as loop:
+                write(loop.index, [Lanes(vector(element, lanes))] * most)
+            at = end
+        most //= 2
+    if f.target.isa.predicated:
+        with f.when(f.compare("icmp slt", f.index(at), f.index(width))):
+            write(at, [first_lanes(f, dtype, width % lanes)])
+    else:
+        with counted(f, at, width) as loop:
+            write(loop.index, [Lanes(element)])
 
 
 def row_strips(

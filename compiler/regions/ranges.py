@@ -92,7 +92,9 @@ def made_for_ranges(
     Raises:
         RangeError: that leaves something open which has to be known.
     """
-    groups = [(symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0]
+    groups: list[tuple[Symbol, ...]] = [
+        (symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0
+    ]
     while True:
         sizes = dict(bindings)
         for number, group in enumerate(groups):
