@@ -439,6 +439,32 @@ def test_random_numbers_are_repeated_in_checkpoints(g: sg.Graph) -> None:
     compare(g, script, seed=3)
 
 
+@pytest.mark.usefixtures("memory")
+def test_layers(g: sg.Graph) -> None:
+    """Convolutions, products and means of a batch, attention over a length."""
+    images = sg.placeholder((None, 2, 6, 6), F, requires_grad=True)
+    labels = sg.placeholder((None,), sg.int64)
+    words = sg.placeholder((2, None, 8), F, requires_grad=True)
+    filters = sg.Variable(data(5, 2, 3, 3))
+    weights = sg.Variable(data(4, 5 * 9))
+    h = sg.nn.max_pool2d(sg.nn.relu(sg.nn.conv2d(images, filters, padding=1)), 2)
+    logits = sg.nn.linear(sg.reshape(h, (h.shape[0], -1)), weights)
+    loss = sg.nn.cross_entropy(logits, labels)
+    mixed = sg.nn.scaled_dot_product_attention(words, words * 0.5, sg.sin(words), is_causal=True)
+
+    def script(sess: sg.Session) -> list[Array]:
+        found = []
+        for n, m in ((5, 3), (3, 7), (16, 16), (1, 1), (17, 2)):
+            feeds = {images: data(n, 2, 6, 6), labels: np.arange(n) % 4, words: data(2, m, 8)}
+            tape = sess.forward([loss, mixed], feeds)
+            tape.backward(mixed, grad=data(2, m, 8), retain_graph=True)
+            tape.backward(loss)
+            found += [tape[loss], tape[mixed], *gradients(sess, [images, words, filters, weights])]
+        return found
+
+    compare(g, script)
+
+
 @pytest.mark.parametrize("length", ["open", "known"])
 @pytest.mark.usefixtures("memory")
 def test_loops(g: sg.Graph, length: str) -> None:
