@@ -162,7 +162,8 @@ class Compiler:
             known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
             serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
         """
-        if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
+        exact = options.sizes == "exact" or options.stepwise or config.get("BACKEND") == "reference"
+        if exact or all(x.type.static for x in feeds):
             return Serving(None)
         bindings = self._bindings(feeds)
         if bindings is None:
