@@ -331,13 +331,16 @@ class Tiling:
     def chains(self) -> int:
         """The number of sums of each element, of every so many terms: a result of few vectors would wait for the
         latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
-        return self._chains_of(self.m * -(-self.n // self.lanes))
-
-    def _chains_of(self, vectors: int) -> int:
-        """The number of sums of each element of so many vectors."""
+        vectors = self.m * -(-self.n // self.lanes)
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
             return 1
         return 1 << (HIDING // vectors).bit_length() - 1
+
+    def chains_of_tile(self, rows: int, vectors: int) -> int:
+        """The same of one tile, which it depends on where sizes are open: rows of wide tiles are low there."""
+        if not self.is_open or self.terms > 1 or self.dtype.kind != "f":
+            return self.chains
+        return 1 << (-(-HIDING // (rows * vectors)) - 1).bit_length()
 
     @property
     def width(self) -> int:
@@ -566,9 +569,8 @@ def choose_tile(
     """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
 
     def name(rows: int, vectors: int, edge: bool) -> str:
-        chains = tiling._chains_of(rows * vectors) if tiling.is_open else tiling.chains
         return emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far,
-                                        tiling.far_a, chains, tiling.exact and edge))  # fmt: skip
+                             tiling.far_a, tiling.chains_of_tile(rows, vectors), tiling.exact and edge))  # fmt: skip
 
     inner, last = tiling.column_kinds()
     end = tiling.column_panels - 1
