@@ -467,13 +467,12 @@ def opened(tiling: Tiling, m: int, n: int) -> Tiling:
             tiling, m=m, rows=rows, tall=m - panels * (rows - 1), row_panels=panels, open_rows=_heights(m, most)
         )
     if is_open(n):
-        last = (n - 1) % tiling.width + 1
-        side_by_side = tiling.terms > 1 and not tiling.of_dots  # all columns are in one panel, in as many vectors
-        vectors = tiling.vectors if side_by_side else -(-last // tiling.lanes)
-        several = () if side_by_side else _numbers(n, lambda n: -(-((n - 1) % tiling.width + 1) // tiling.lanes))
+        width, lanes = tiling.width, tiling.lanes
+        vectors = -(-((n - 1) % width + 1) // lanes)
+        several = _numbers(n, lambda n: -(-((n - 1) % width + 1) // lanes))
         tiling = replace(
-            tiling, n=n, column_panels=-(-n // tiling.width), last_vectors=vectors,
-            last_lanes=(n - 1) % tiling.lanes + 1, open_vectors=several,
+            tiling, n=n, column_panels=-(-n // width), last_vectors=vectors, last_lanes=(n - 1) % lanes + 1,
+            open_vectors=several,
         )  # fmt: skip
     return tiling
 

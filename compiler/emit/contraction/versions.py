@@ -26,7 +26,7 @@ from staticgrad.frozen import frozen
 
 MOST_PARTS = 4
 TOO_SLOW = 1.15  # times as long as with a plan of its own
-DOTS, DOT = 0.8, 6.0  # cycles of dot products: for each vector of a row, and for each row
+DOTS, DOT = 0.6, 4.0  # cycles of dot products: for each vector of a row, and for each row
 
 
 @frozen
