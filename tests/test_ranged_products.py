@@ -217,7 +217,14 @@ def general_cases() -> list[Case]:
 
 def batch_cases() -> list[Case]:
     """An open batch, and open matrices in one."""
-    shapes = (("d", 5, 6, 7), ("d", "a", 6, 7), (3, 5, "a", 9), ("d", 2, "a", 6, "a2"), ("d", 17, 1, 40), (2, "d", 4, 4, "a"))
+    shapes = (
+        ("d", 5, 6, 7),
+        ("d", "a", 6, 7),
+        (3, 5, "a", 9),
+        ("d", 2, "a", 6, "a2"),
+        ("d", 17, 1, 40),
+        (2, "d", 4, 4, "a"),
+    )
     kinds = (("nnn", "", ""), ("ntn", "", "b"), ("tnn", "alone", ""), ("nnn", "stored", "a"), ("nnt", "", ""))
     return [
         product(sizes, kind[0], dtype, kind[1], kind[2]) for sizes, kind, dtype in pairwise(shapes, kinds, (F32, F64))

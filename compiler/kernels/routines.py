@@ -4,6 +4,9 @@
     Routine ::= Cumulation | …                    constants all: sizes, dtype, variant
     piece   ::= for each operand a block of ``Operands`` elements, row-major
 
+The number of pieces may be open, and so may lengths and widths of cumulations, sorts, Cholesky factors, triangular
+systems and eliminations. Other matrices have sizes that are known, as the ops ask for when they are declared.
+
 Operands and results are plain row-major memory: ``materialize`` copies what is not. Arguments of the kernel: the
 operands in the order of the op, then its results. Emitting is ``emit.routines``.
 """
@@ -14,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
+from operator import index
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -118,11 +122,11 @@ class Cholesky:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        return (Block(self.dtype, self.size**2),) * 2
+        return (Block(self.dtype, self.size * self.size),) * 2
 
     @property
     def flops(self) -> int:
-        return self.size**3 // 3 + self.size**2
+        return self.size * self.size * self.size // 3 + self.size * self.size
 
     @property
     def text(self) -> str:
@@ -146,11 +150,11 @@ class TriangularSolve:
     @property
     def blocks(self) -> tuple[Block, ...]:
         right = Block(self.dtype, self.size * self.width)
-        return Block(self.dtype, self.size**2), right, right
+        return Block(self.dtype, self.size * self.size), right, right
 
     @property
     def flops(self) -> int:
-        return self.size**2 * self.width
+        return self.size * self.size * self.width
 
     @property
     def text(self) -> str:
@@ -171,12 +175,12 @@ class Elimination:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        matrix = Block(self.dtype, self.size**2)
+        matrix = Block(self.dtype, self.size * self.size)
         return matrix, matrix, Block(int64, self.size), Block(self.dtype, 1)
 
     @property
     def flops(self) -> int:
-        return 2 * self.size**3 // 3 + self.size**2
+        return 2 * self.size * self.size * self.size // 3 + self.size * self.size
 
     @property
     def text(self) -> str:
@@ -198,7 +202,7 @@ class Householder:
     @property
     def blocks(self) -> tuple[Block, ...]:
         q = () if self.full is None else (Block(self.dtype, self.full * self.rows),)
-        return Block(self.dtype, self.rows * self.columns), *q, Block(self.dtype, self.columns**2)
+        return Block(self.dtype, self.rows * self.columns), *q, Block(self.dtype, self.columns * self.columns)
 
     @property
     def flops(self) -> int:
@@ -220,12 +224,12 @@ class Symmetric:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        matrix = Block(self.dtype, self.size**2)
+        matrix = Block(self.dtype, self.size * self.size)
         return (matrix, Block(self.dtype, self.size), *(matrix,) * self.vectors)
 
     @property
     def flops(self) -> int:
-        return (12 if self.vectors else 3) * self.size**3
+        return (12 if self.vectors else 3) * self.size * self.size * self.size
 
     @property
     def text(self) -> str:
@@ -247,11 +251,15 @@ class Singular:
     @property
     def blocks(self) -> tuple[Block, ...]:
         matrix, values = Block(self.dtype, self.rows * self.columns), Block(self.dtype, self.columns)
-        return (matrix, matrix, values, Block(self.dtype, self.columns**2)) if self.vectors else (matrix, values)
+        return (
+            (matrix, matrix, values, Block(self.dtype, self.columns * self.columns))
+            if self.vectors
+            else (matrix, values)
+        )
 
     @property
     def flops(self) -> int:
-        return (60 if self.vectors else 40) * self.columns**2 * self.rows
+        return (60 if self.vectors else 40) * self.columns * self.columns * self.rows
 
     @property
     def text(self) -> str:
@@ -328,21 +336,27 @@ def _elimination(node: Node, wanted: Sequence[bool]) -> Batch:
     return Batch(Elimination(node.inputs[0].dtype, size), math.prod(batch), (0, 1, 2))
 
 
+def _of_known_matrix(node: Node) -> tuple[int, ...]:
+    """The sizes of a batch of matrices; a matrix of an open size is refused."""
+    *batch, rows, columns = sizes(node.inputs[0].shape)
+    return (*batch, index(rows), index(columns))
+
+
 def _householder(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, columns, rows = sizes(node.inputs[0].shape)
+    *batch, columns, rows = _of_known_matrix(node)
     full = node.attrs.columns if wanted[0] else None
     results = (0, 1) if wanted[0] else (1,)
     return Batch(Householder(node.inputs[0].dtype, rows, columns, full), math.prod(batch), results)
 
 
 def _symmetric(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, size, _ = sizes(node.inputs[0].shape)
+    *batch, size, _ = _of_known_matrix(node)
     results = (0, 1) if wanted[1] else (0,)
     return Batch(Symmetric(node.inputs[0].dtype, size, wanted[1]), math.prod(batch), results)
 
 
 def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
-    *batch, columns, rows = sizes(node.inputs[0].shape)
+    *batch, columns, rows = _of_known_matrix(node)
     vectors = wanted[0] or wanted[2]
     results = (0, 1, 2) if vectors else (1,)
     return Batch(Singular(node.inputs[0].dtype, rows, columns, vectors), math.prod(batch), results)

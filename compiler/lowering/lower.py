@@ -29,7 +29,7 @@ from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
-from staticgrad.extents import largest
+from staticgrad.extents import is_open, largest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
@@ -338,7 +338,7 @@ class Lowering:
                 tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
                 tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
                 len(inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
-                None if attrs.length is None else int(attrs.length), attrs.reverse, attrs.counted,
+                _turns(attrs), attrs.reverse, attrs.counted,
             )  # fmt: skip
             assert first <= last
         else:
@@ -426,6 +426,14 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
                 seen.add(other)
                 stack.append(other)
     return list(found)
+
+
+def _turns(attrs: LoopAttributes) -> int | None:
+    """The number of turns of a loop at most, if there is one."""
+    if attrs.length is None:
+        return None
+    (turns,) = sizes((attrs.length,))
+    return turns if is_open(turns) else int(turns)
 
 
 def _captured(attrs: LoopAttributes) -> int | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.ops.control.bodies import Body, bodies_of
@@ -183,12 +184,12 @@ class _Worth:
 
     def pays(self, x: Tensor) -> bool:
         """True if reading ``x`` costs less than making it."""
-        return self.heavy or math.prod(sizes(x.shape)) <= self.given
+        return self.heavy or largest(math.prod(sizes(x.shape))) <= self.given
 
 
 def _worth(node: Node, operands: Sequence[_Worth]) -> _Worth:
     """The worth of a node; ``operands`` are those of its operands that are no parameters."""
-    given = [math.prod(sizes(x.shape)) for x in node.inputs if x.op.op is PLACEHOLDER]
+    given = [largest(math.prod(sizes(x.shape))) for x in node.inputs if x.op.op is PLACEHOLDER]
     heavy = node.op.role in ("matrix", "reduction") or any(operand.heavy for operand in operands)
     return _Worth(heavy, max((*given, *(operand.given for operand in operands)), default=0))
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.extents import is_same
+from staticgrad.extents import is_same, largest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
@@ -126,7 +126,7 @@ class _Rewriter:
         (a, a_transposed), (b, b_transposed) = map(_without_transpose, x.op.inputs)
         known = {*self.rows, *self.stacked}
         more = sum(math.prod(sizes(f.shape)) for f in {a, b} if f not in known)
-        if more > math.prod(sizes(x.shape)):
+        if largest(more) > largest(math.prod(sizes(x.shape))):
             return None
         return _Product(a, b, a_transposed, b_transposed, views)
 

@@ -416,6 +416,8 @@ class Memory:
 
 def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
     """The mask of the first ``count`` lanes (all of them where ``count`` is larger, none where it is below 1)."""
+    if is_open(count):
+        count = f.index(count)
     if isinstance(count, int):
         return mask_of(i < count for i in range(lanes))
     near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
@@ -23,12 +23,14 @@ from staticgrad.compiler.kernels.routines import (
     Cumulation,
     Elimination,
     Householder,
+    Routine,
     Singular,
     Sort,
     Symmetric,
     TriangularSolve,
 )
 from staticgrad.compiler.modes import took
+from staticgrad.extents import largest, lowest
 from staticgrad.frozen import frozen
 
 ALIGNMENT = 64
@@ -65,16 +67,22 @@ WRITERS: dict[type, RoutineWriter] = {
 
 
 def _together(batch: Batch, target: Target) -> int:
-    """The number of pieces that are run together; 0 where each is run alone, also where there are few."""
+    """The number of pieces that are run together; 0 where each is run alone, also where there are few. It may be that
+    there are more."""
     unit = WRITERS[type(batch.routine)].together(batch.routine, target)
-    return unit if FEW * batch.count >= unit else 0
+    return unit if FEW * largest(batch.count) >= unit else 0
+
+
+def _may_be_few(batch: Batch, together: int) -> bool:
+    """True if there may be so few pieces in a call that each of them is run alone though many are run together."""
+    return FEW * lowest(batch.count) < together
 
 
 def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
-    unit = max(1, together)
-    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / target.machine.routine_flops, target))
-    return units * unit, chunks
+    unit, most = max(1, together), largest(batch)
+    units, _ = cut(-(-most.count // unit), wanted_chunks(most.flops / target.machine.routine_flops, target))
+    return units * unit, -(-batch.count // (units * unit))
 
 
 @frozen
@@ -101,6 +109,8 @@ def planned(batch: Batch, target: Target) -> PlannedBatch:
         return PlannedKernel(batch, None)
     writer, together = WRITERS[type(batch.routine)], _together(batch, target)
     nbytes = (writer.scratch_together if together else writer.scratch_bytes)(batch.routine, target)
+    if _may_be_few(batch, together):
+        nbytes = max(nbytes, writer.scratch_bytes(batch.routine, target))
     plan = BatchPlan(together, *_chunks(batch, together, target))
     return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
@@ -109,30 +119,39 @@ def emit_batch(module: IRModule, planned: PlannedBatch, name: str) -> None:
     """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
     batch, plan = planned.kernel, planned.plan
     arguments = len(batch.routine.blocks)
-    piece = "" if plan is None else _piece(module, batch, name)
+    pieces = ("", "") if plan is None else _pieces(module, batch, plan, name)
     f = module.function(name, ["ptr"] * (arguments + 1 + planned.is_shared))
     if plan is not None:
         took("routine: shared", planned.is_shared)
         took("routine: alone", not planned.is_shared)
         took("routine: pieces together", plan.together > 0)
         if planned.is_shared:
-            _run_shared(f, batch, plan, planned.worker_bytes, piece)
+            _run_shared(f, batch, plan, planned.worker_bytes, pieces)
         else:
-            _run_range(f, batch, piece, f.params[:arguments], f.params[arguments], 0, batch.count)
+            _run_range(f, batch, plan, pieces, f.params[:arguments], f.params[arguments], 0, batch.count)
     f.finish()
 
 
-def _piece(module: IRModule, batch: Batch, name: str) -> str:
+def _pieces(module: IRModule, batch: Batch, plan: BatchPlan, name: str) -> tuple[str, str]:
+    """The function of one piece and that of all, as far as they are called."""
+    alone = not plan.together or _may_be_few(batch, plan.together)
+    return (
+        _piece(module, batch.routine, name, together=False) if alone else "",
+        _piece(module, batch.routine, name, together=True) if plan.together else "",
+    )
+
+
+def _piece(module: IRModule, routine: Routine, name: str, *, together: bool) -> str:
     """The function of one piece or of all; shared by batches of any number of them."""
-    routine, writer, pointers = batch.routine, WRITERS[type(batch.routine)], ["ptr"] * (len(batch.routine.blocks) + 1)
-    together = writer.write_together if _together(batch, module.target) else None
-    key = (routine, together is not None)
+    writer, pointers = WRITERS[type(routine)], ["ptr"] * (len(routine.blocks) + 1)
+    key = (routine, together)
     known = module.shared(key)
     if known is not None:
         return known
-    if together is not None:
+    if together:
+        assert writer.write_together is not None
         f = module.function(module.unique(f"{name}.pieces"), [*pointers, "i64"])
-        together(f, routine, f.params[:-1], f.params[-1])
+        writer.write_together(f, routine, f.params[:-1], f.params[-1])
     else:
         f = module.function(module.unique(f"{name}.piece"), pointers)
         writer.write(f, routine, f.params)
@@ -140,28 +159,39 @@ def _piece(module: IRModule, batch: Batch, name: str) -> str:
 
 
 def _run_range(
-    f: Function, batch: Batch, piece: str, pointers: Sequence[Value], scratch: Value, low: Index, high: Index
-) -> None:
+    f: Function, batch: Batch, plan: BatchPlan, pieces: tuple[str, str], pointers: Sequence[Value], scratch: Value,
+    low: Index, high: Index,
+) -> None:  # fmt: skip
     def places(index: Index) -> list[Value]:
         return [
             f.offset(pointer, f.mul(index, block.elements * block.dtype.itemsize), "i8")
             for pointer, block in zip(pointers, batch.routine.blocks, strict=True)
         ]
 
-    if _together(batch, f.target):
-        f.call(piece, "void", *places(low), scratch, f.index(f.sub(high, low)))
-        return
-    first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))
-    with f.loop(first, last) as loop:
-        f.call(piece, "void", *places(loop.index), scratch)
+    def together() -> list[Value]:
+        f.call(pieces[1], "void", *places(low), scratch, f.index(f.sub(high, low)))
+        return []
+
+    def alone() -> list[Value]:
+        with f.loop(f.index(low), f.index(high)) as loop:
+            f.call(pieces[0], "void", *places(loop.index), scratch)
+        return []
+
+    if not plan.together:
+        alone()
+    elif not pieces[0]:
+        together()
+    else:
+        count = f.index(f.mul(f.sub(high, low), FEW))
+        f.choose(f.compare("icmp slt", count, f.index(plan.together)), alone, together)
 
 
-def _run_shared(f: Function, batch: Batch, plan: BatchPlan, own_bytes: int, piece: str) -> None:
+def _run_shared(f: Function, batch: Batch, plan: BatchPlan, own_bytes: int, pieces: tuple[str, str]) -> None:
     *pointers, pool = f.params
     table = ChunkTable.fill(f, pointers)
     part = open_part(f.module, f"{f.name}.pieces", len(pointers))
     low, high = chunk_range(part.f, part.chunk, plan.size, batch.count)
     *places, scratch = part.table.pointers
     own = part.f.offset(scratch, part.f.mul(part.worker, own_bytes), "i8")
-    _run_range(part.f, batch, piece, places, own, low, high)
+    _run_range(part.f, batch, plan, pieces, places, own, low, high)
     run_chunks(f, pool, part.f.finish(), table, plan.chunks)

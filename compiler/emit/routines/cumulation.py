@@ -21,6 +21,7 @@ from staticgrad.compiler.emit.nest.reduction import combine, identity
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
+from staticgrad.extents import is_open, proven
 
 MOST_VECTORS = 4  # of a strip
 # Columns of so many vectors and less are run together: as many as fill so many vectors and more, but no more than that.
@@ -83,7 +84,7 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
     dtype, lanes = routine.dtype, f.target.lanes(routine.dtype)
     element = memory_type(dtype)
     type_ = vector(element, lanes)
-    full = routine.length - routine.length % lanes
+    full = routine.length // lanes * lanes
     neutral, state = (f.const(_neutral(kind, dtype), t) for t in (type_, element))
     with counted(f, 0, full, lanes, carry=[state]) as loop:
         place = f.sub(routine.length - lanes, loop.index) if routine.reverse else loop.index
@@ -92,7 +93,7 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
         f.store(combine(f, kind, dtype, spread, within), f.offset(target, place, element))
         total = f.extract(within, 0 if routine.reverse else lanes - 1)
         loop.next(combine(f, kind, dtype, loop.carried[0], total))
-    if full < routine.length and f.target.isa.predicated:
+    if f.target.isa.predicated and not proven(lambda: full == routine.length):
         left = first_lanes(f, dtype, routine.length - full)
         place = 0 if routine.reverse else full
         loaded = left.load(f, f.offset(source, place, element))
@@ -130,6 +131,7 @@ def run_together(routine: Cumulation, target: Target) -> int:
         routine.kind == "recurrence"
         or routine.width != 1
         or lanes == 1
+        or is_open(routine.length)
         or not 1 < routine.length <= LONGEST_TOGETHER * lanes
     ):
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, row_strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines.vectors import MatrixView, blocks_of, load_row, minus_product, store_row
 from staticgrad.compiler.kernels.routines import Elimination
 
@@ -35,7 +35,7 @@ class _EliminationWriter:
     def write(self) -> None:
         f, n = self.f, self.n
         f.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-        nbytes = integer(n * n * self.dtype.itemsize)
+        nbytes = f.index(n * n * self.dtype.itemsize)
         f.call("llvm.memcpy.p0.p0.i64", "void", self.lu.base, self.source, nbytes, Value("false", "i1"))
         with counted(f, 0, n) as loop:
             f.store(loop.index, f.offset(self.rows, loop.index, "i64"))

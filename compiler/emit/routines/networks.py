@@ -18,11 +18,13 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, in
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
+from staticgrad.extents import highest, is_open, lowest
 from staticgrad.frozen import frozen
 
 LONGEST = 128  # times as many elements as rows are sorted side by side: longer rows are sorted by digits in less time
 IN_REGISTERS = 16  # elements of rows that are exchanged in registers
 AT_ONCE = 4  # pairs that are compared at once
+SIZES = (2, 4, 6, 8, 12)  # of networks in registers, of which rows of an open length take the first that is enough
 INT64 = np.dtype(np.int64)
 
 Words = list[Value]  # of one element of each row: its key, and its index where that is apart
@@ -44,11 +46,13 @@ class NetworkScratch:
 
 
 def layout(routine: Sort, target: Target) -> NetworkScratch | None:
-    """None for rows that are not sorted side by side."""
-    size, length = routine.dtype.itemsize, routine.length
+    """None for rows that are not sorted side by side; there is room for the longest ones."""
+    size, length = routine.dtype.itemsize, highest(routine.length)
     bits = 64 if routine.indices else 8 * size
     lanes = target.isa.vector_bytes * 8 // bits
-    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes or (length < lanes and not target.isa.predicated):
+    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes:
+        return None
+    if length < lanes and not is_open(routine.length) and not target.isa.predicated:
         return None
     paired = routine.indices and size == 8
     area = lanes * length * 8
@@ -122,6 +126,20 @@ def merge_exchange(length: int) -> Iterator[tuple[int, int]]:
                     yield i, i + distance
 
 
+@frozen
+class _Column:
+    """What ``Tiles`` are for rows of one element, which is a column already."""
+
+    f: Function
+    type: str
+
+    def take(self, rows: Value, columns: Value) -> None:
+        self.f.store(self.f.load(self.type, rows), columns)
+
+    def give(self, columns: Value, rows: Value) -> None:
+        self.take(columns, rows)
+
+
 def write_rows(f: Function, routine: Sort, found: NetworkScratch, pointers: Sequence[Value]) -> None:
     """Sort ``found.lanes`` rows: the body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
     _Network(f, routine, found, pointers).write()
@@ -145,8 +163,10 @@ class _Network:
     def write(self) -> None:
         self._take()
         self._each(self._encode)
-        if self.length <= IN_REGISTERS:
-            self._exchange_in_registers()
+        if is_open(self.length):
+            self._exchange_some()
+        elif self.length <= IN_REGISTERS:
+            self._exchange_in_registers(self.length, self.length)
         else:
             self._exchange_in_memory()
         if self.indices is not None:
@@ -166,7 +186,7 @@ class _Network:
     def _take(self) -> None:
         element = memory_type(self.routine.dtype)
 
-        def move(tiles: Tiles, at: Index) -> None:
+        def move(tiles: Tiles | _Column, at: Index) -> None:
             tiles.take(self.f.offset(self.source, at, element), self._column(self.turned, at, element))
 
         self._turn(self.routine.dtype, move)
@@ -174,13 +194,16 @@ class _Network:
     def _give(self, dtype: np.dtype, rows: Value) -> None:
         element = memory_type(dtype)
 
-        def move(tiles: Tiles, at: Index) -> None:
+        def move(tiles: Tiles | _Column, at: Index) -> None:
             tiles.give(self._column(self.turned, at, element), self.f.offset(rows, at, element))
 
         self._turn(dtype, move)
 
-    def _turn(self, dtype: np.dtype, move: Callable[[Tiles, Index], None]) -> None:
+    def _turn(self, dtype: np.dtype, move: Callable[[Tiles | _Column, Index], None]) -> None:
         """``move`` tiles that cover all elements; the last one may repeat some."""
+        if is_open(self.length):
+            self._turn_some(dtype, move)
+            return
         width = min(self.lanes, self.length)
         tiles = Tiles(self.f, dtype, self.lanes, width, self.length)
         whole = self.length - self.length % width
@@ -188,6 +211,28 @@ class _Network:
             move(tiles, loop.index)
         if whole < self.length:
             move(tiles, self.length - width)
+
+    def _turn_some(self, dtype: np.dtype, move: Callable[[Tiles | _Column, Index], None]) -> None:
+        """``_turn`` of rows of an open length: of those that are shorter than a tile two of half the width cover all
+        elements, or of a quarter, and so on."""
+        f, length, width = self.f, self.length, self.lanes
+        while width > 1:
+            tiles = Tiles(f, dtype, self.lanes, width, length)
+            if highest(length) >= width == self.lanes:
+                with counted(f, 0, length // width * width, width) as loop:
+                    move(tiles, loop.index)
+                over = f.compare("icmp ne", f.index(length % width), integer(0))
+                with f.when(f.binary("and", over, f.compare("icmp sgt", f.index(length), integer(width)))):
+                    move(tiles, length - width)
+            elif highest(length) >= width and lowest(length) < 2 * width:
+                fits = f.compare("icmp sge", f.index(length), integer(width))
+                with f.when(f.binary("and", fits, f.compare("icmp slt", f.index(length), integer(2 * width)))):
+                    move(tiles, 0)
+                    move(tiles, length - width)
+            width //= 2
+        if lowest(length) <= 1:
+            with f.when(f.compare("icmp eq", f.index(length), integer(1))):
+                move(_Column(f, vector(memory_type(dtype), self.lanes)), 0)
 
     def _each(self, write: Callable[[Index], None]) -> None:
         with counted(self.f, 0, self.length) as loop:
@@ -260,12 +305,46 @@ class _Network:
         pairs = list(zip(a, b, strict=True))
         return [f.select(swap, y, x) for x, y in pairs], [f.select(swap, x, y) for x, y in pairs]
 
-    def _exchange_in_registers(self) -> None:
-        rows = [self._load(at) for at in range(self.length)]
-        for i, j in merge_exchange(self.length):
+    def _exchange_some(self) -> None:
+        """Rows of an open length: in registers by the network of the next of a few lengths, or else in memory."""
+        f, length = self.f, self.length
+        if highest(length) > IN_REGISTERS:
+            with f.when(f.compare("icmp sgt", f.index(length), integer(1))):
+                self._exchange_some_in_memory()
+            return
+        least = lowest(length)
+        for size in [size for size in SIZES if least <= size < highest(length)] + [highest(length)]:
+            fits = f.compare("icmp sle", f.index(length), integer(size))
+            with f.when(f.binary("and", fits, f.compare("icmp sge", f.index(length), integer(least)))):
+                self._exchange_in_registers(size, least)
+            least = size + 1
+
+    def _exchange_in_registers(self, size: int, least: int) -> None:
+        """Sort ``size`` words; words from the row's end on, of which there may be some from ``least`` on, are last."""
+        f = self.f
+        rows = [self._load(at) for at in range(size)]
+        for at in range(least, size):
+            there = f.compare("icmp sgt", f.index(self.length), integer(at))
+            rows[at] = [f.select(there, word, self._last(word.type)) for word in rows[at]]
+        for i, j in merge_exchange(size):
             rows[i], rows[j] = self._sorted(rows[i], rows[j])
         for at, words in enumerate(rows):
             self._store(words, at)
+
+    def _last(self, type_: str) -> Value:
+        """The word that is behind all others."""
+        return self.f.const((1 << (int(element_of(type_)[1:]) - 1)) - 1, type_)
+
+    def _exchange_some_in_memory(self) -> None:
+        f = self.f
+        zeros = f.intrinsic("llvm.ctlz.i64", "i64", f.index(self.length - 1), Value("true", "i1"))
+        turns = f.binary("sub", integer(64), zeros)
+        top = f.binary("shl", integer(1), f.binary("sub", turns, integer(1)))
+        with counted(f, 0, f.sub(turns, 2)) as loop:
+            self._merge(top, loop.index, f.binary("lshr", top, loop.index))
+        for p in (2, 1):
+            with f.when(f.compare("icmp sge", turns, integer(p))):
+                self._merge(top, f.sub(turns, p), p)
 
     def _exchange_in_memory(self) -> None:
         f = self.f
@@ -276,12 +355,12 @@ class _Network:
         for s in (turns - 2, turns - 1):
             self._merge(top, s, top >> s)
 
-    def _merge(self, top: int, s: Index, p: Index) -> None:
+    def _merge(self, top: Index, s: Index, p: Index) -> None:
         """Pairs ``distance`` apart, of which the first has bit ``p`` as in ``rest``: p apart, then less and less."""
         f = self.f
         with counted(f, 0, f.add(s, 1)) as loop:
             is_first = f.compare("icmp eq", loop.index, integer(0))
-            wide = f.binary("lshr", integer(top), f.index(f.max(f.sub(loop.index, 1), 0)))
+            wide = f.binary("lshr", f.index(top), f.index(f.max(f.sub(loop.index, 1), 0)))
             distance = f.select(is_first, f.index(p), f.index(f.sub(wide, p)))
             rest = f.select(is_first, integer(0), f.index(p))
             end = f.sub(self.length, distance)

@@ -19,6 +19,7 @@ from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, vector
 from staticgrad.compiler.emit.routines.networks import merge_exchange
 from staticgrad.compiler.emit.target import Target
+from staticgrad.extents import highest
 
 IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in as many again
 DEPTH = 64  # ranges that wait: the shorter part is sorted first, so there are no more than bits in a count
@@ -32,7 +33,7 @@ def shortest(target: Target, dtype: np.dtype) -> int:
 
 def work(target: Target, dtype: np.dtype, length: int) -> int:
     """The words that partitions of a row of ``length`` may read: more than twice as many as of most rows."""
-    levels = (length // shortest(target, dtype)).bit_length()
+    levels = (highest(length) // shortest(target, dtype)).bit_length()
     return length * (2 * levels + 4)
 
 

@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.routines import networks, quicksort
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.modes import took
+from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
@@ -46,11 +47,21 @@ class _SortScratch:
 
 
 def _is_ranked(routine: Sort) -> bool:
-    return routine.length <= RANKED
+    return highest(routine.length) <= RANKED
 
 
 def _groups(vectors: int) -> list[tuple[int, int, int]]:
-    """Vectors [first, stop) in groups of ``count``: the last group takes the remainder."""
+    """Vectors [first, stop) in groups of ``count``: the last group takes the remainder. Of an open number groups of
+    half as many and so on take it; there may be none of some."""
+    if is_open(vectors):
+        groups, at, count = [], 0, COMPARED
+        while count:
+            if highest(vectors) >= count:
+                end = vectors // count * count
+                groups.append((at, end, count))
+                at = end
+            count //= 2
+        return groups
     whole = vectors - vectors % COMPARED
     groups = [(0, whole, COMPARED), (whole, vectors, vectors - whole)]
     return [group for group in groups if group[0] < group[1]]
@@ -59,7 +70,7 @@ def _groups(vectors: int) -> list[tuple[int, int, int]]:
 def _layout(routine: Sort, target: Target) -> _SortScratch:
     size = routine.dtype.itemsize
     bits = max(32, 8 * size) if _is_ranked(routine) else 8 * size
-    length = -(-routine.length // 64) * 64
+    length = -(-highest(routine.length) // 64) * 64
     keys = length * bits // 8
     if _is_ranked(routine):
         return _SortScratch(bits, (0, 0), (keys, keys), 0, keys + 8 * length)
@@ -81,7 +92,7 @@ def _words(routine: Sort, target: Target) -> np.dtype | None:
 
 def _words_bytes(routine: Sort, target: Target, words: np.dtype) -> int:
     """The bytes of all words, and of a vector more."""
-    return (routine.length + 2 * target.lanes(words)) // target.lanes(words) * target.isa.vector_bytes
+    return (highest(routine.length) + 2 * target.lanes(words)) // target.lanes(words) * target.isa.vector_bytes
 
 
 def scratch_bytes(routine: Sort, target: Target) -> int:
@@ -101,7 +112,7 @@ def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
 
 def _side_by_side(routine: Sort, target: Target) -> networks.NetworkScratch | None:
     """None for rows that are sorted alone."""
-    if routine.length > BESIDE and _words(routine, target) is not None:
+    if highest(routine.length) > BESIDE and _words(routine, target) is not None:
         return None
     return networks.layout(routine, target)
 
@@ -276,7 +287,7 @@ class _Sorter:
         words, spare, stack = (self._at(number * nbytes) for number in range(3))
         self._each(words, dtype, self._to_words)
         work = quicksort.work(f.target, dtype, length)
-        left = f.call(quicksort.sorter(f.module, dtype), "i64", words, spare, stack, integer(length), integer(work))
+        left = f.call(quicksort.sorter(f.module, dtype), "i64", words, spare, stack, length, work)
 
         def by_digits() -> list[Value]:
             self._by_digits()
@@ -375,7 +386,11 @@ class _Sorter:
         f = self.f
         counts = self._counts(digit)
         first = self._digit(f.load(self.key, now[0]), digit)
-        same = f.compare("icmp eq", f.load(COUNT, f.offset(counts, first, COUNT)), integer(self.length, COUNT))
+        count = f.load(COUNT, f.offset(counts, first, COUNT))
+        if is_open(self.length):
+            same = f.compare("icmp eq", count, f.cast("trunc", f.index(self.length), COUNT))
+        else:
+            same = f.compare("icmp eq", count, integer(self.length, COUNT))
 
         def move() -> Sequence[Value]:
             self._starts(counts)

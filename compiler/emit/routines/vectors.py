@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted
-from staticgrad.compiler.emit.llvm import Function, Index, Value, lanes_of, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type
+from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
@@ -56,6 +57,14 @@ def store_row(matrix: MatrixView, i: Index, column: Index, pieces: Sequence[Lane
 
 def blocks_of(f: Function, n: int, size: int, write: Callable[[Index, int], None]) -> None:
     """``write(first, count)`` for blocks of ``size`` of ``n`` things, in order; the last may be smaller."""
+    if is_open(n):
+        whole = f.index(n // size * size)
+        with counted(f, 0, whole, size) as loop:
+            write(loop.index, size)
+        for count in range(1, size):
+            with f.when(f.compare("icmp eq", f.index(n % size), integer(count))):
+                write(whole, count)
+        return
     whole, rest = n - n % size, n % size
     if whole:
         with counted(f, 0, whole, size) as loop:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
-from staticgrad.extents import is_same
+from staticgrad.extents import is_open, is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
@@ -62,7 +62,7 @@ def _expand_key(x: Tensor, key: Any) -> list[Any]:
 
 
 def _size_or_none(value: Any, what: str) -> Size | None:
-    if value is None or isinstance(value, Dim):
+    if value is None or isinstance(value, Dim) or is_open(value):
         return value
     if isinstance(value, Tensor | Node):
         raise GraphError(f"{what}: bounds of slices are known when declared; use sg.take(x, indices, axis)")
@@ -81,7 +81,7 @@ def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
     if isinstance(step, Dim) or step == 0:
         raise GraphError(f"{what}: the step of a slice is a number other than 0")
     step = 1 if step is None else step
-    if isinstance(size, int) and not isinstance(start, Dim) and not isinstance(stop, Dim):
+    if all(value is None or (isinstance(value, int) and not is_open(value)) for value in (start, stop, size)):
         first, last, _ = slice(start, stop, step).indices(size)
         empty = len(range(first, last, step)) == 0
         return (0, 0, 1) if empty else (first, last, step)
