@@ -692,8 +692,9 @@ def copy_matrix(
     transposes where rows are contiguous on one side and columns on the other, else element by element.
 
     ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block); with
-    ``asks`` their size is asked for at run time. Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
-    whose lines may lie pages apart, since lines that are left half done evict each other (conflict misses).
+    ``asks`` their size is asked for at run time. Register transposes go along the lines of the source, or along those
+    of ``to``: of the two that should be the side whose lines may lie pages apart, since lines that are left half done
+    evict each other (conflict misses).
     """
     if is_number(rows, 0) or is_number(columns, 0):
         return
@@ -880,8 +881,8 @@ def _write_zeros(f: Function, dtype: np.dtype) -> None:
 def pack_panel(
     f: Function, tiling: Tiling, to: Value, source: Matrix, depth: Index, panel: Index, least: int, asks: bool = False
 ) -> None:  # fmt: skip
-    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more, and
-    is asked for at run time with ``asks``.
+    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more.
+    With ``asks`` it is asked for at run time.
 
     What a last panel lacks is zero, so that whole vectors of it may be read.
     """
