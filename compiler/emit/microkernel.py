@@ -698,6 +698,11 @@ def copy_matrix(
     """
     if is_number(rows, 0) or is_number(columns, 0):
         return
+
+    def one_by_one() -> None:
+        f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
+                    source.base, source.row, source.column, rows, columns)  # fmt: skip
+
     if to.column == 1 and source.column == 1:
         lines = _far_lines(f.target, dtype, source.row, columns)
         _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
@@ -705,19 +710,20 @@ def copy_matrix(
         _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
     elif to.column == 1 and source.row == 1 and _transpose_side(dtype):
         lines = _block_lines(f.target, dtype, rows, columns, least)
-        _turn(f, dtype, to, source, rows, columns, lines, along_source, asks)
+        _turn(f, dtype, to, source, rows, columns, lines, along_source, asks, one_by_one)
     elif to.row == 1 and source.column == 1 and _transpose_side(dtype):
         lines = _block_lines(f.target, dtype, columns, rows, least)
-        _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks)
+        _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks, one_by_one)
     else:
-        _copy_strided(f, dtype, to, source, rows, columns)
+        one_by_one()
 
 
 def _turn(
     f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, lines: int,
-    along_source: bool, asks: bool,
+    along_source: bool, asks: bool, otherwise: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any."""
+    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any, or else
+    ``otherwise``."""
 
     def transpose(lines: int) -> None:
         how = (dtype, lines, along_source)
@@ -737,16 +743,11 @@ def _turn(
             transpose(width)
             f.branch(done)
             f.block(after)
-        _copy_strided(f, dtype, to, source, rows, columns)
+        otherwise()
         f.branch(done)
         f.block(done)
     else:
-        _copy_strided(f, dtype, to, source, rows, columns)
-
-
-def _copy_strided(f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
-    f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
-                source.base, source.row, source.column, rows, columns)  # fmt: skip
+        otherwise()
 
 
 def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
