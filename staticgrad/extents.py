@@ -385,6 +385,27 @@ def largest(value: T) -> T:
     return result
 
 
+def narrowed(value: T, number: int, low: int, high: int) -> T:
+    """``value`` where open size ``number`` has these bounds, which lie within its own."""
+
+    def narrow(size: int) -> int:
+        if type(size) is not Extent:
+            return size
+        total = 0
+        for monomial, factor in size.terms:
+            for atom in monomial:
+                if isinstance(atom, OpenSize):
+                    factor *= extent_of(OpenSize(number, low, high, atom.name) if atom.number == number else atom)
+                else:
+                    a, b = narrow(atom.numerator), narrow(atom.denominator)
+                    factor *= a % b if atom.rest else a // b
+            total += factor
+        return total
+
+    result: T = mapped(value, narrow)
+    return result
+
+
 def open_sizes(value: Any) -> frozenset[OpenSize]:
     """The open sizes that occur in a value: an extent, tuples and frozen dataclasses in which there are some."""
     found: set[OpenSize] = set()
