@@ -91,6 +91,13 @@ class System:
         """Batch normalization of NCHW images, without weights."""
         return self.normalized(x, (0, 2, 3))
 
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        """Causal attention of (heads, places, features) each."""
+        places = q.shape[1]
+        weights = q @ self.permute(k, (0, 2, 1)) / math.sqrt(q.shape[2])
+        seen = self.tril(self.ones((places, places), dtype=bool))
+        return self.softmax(self.where(seen, weights, -math.inf)) @ v
+
     # memory
 
     def permute(self, x: Any, axes: tuple[int, ...]) -> Any:
@@ -202,6 +209,9 @@ class Torch(System):
     def image_norm(self, x: Any) -> Any:
         return self.library.nn.functional.batch_norm(x, None, None, training=True)
 
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.library.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
     def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return self.library.amax(x, () if axis is None else axis, keepdims)
 
@@ -254,6 +264,9 @@ class Own(System):
 
     def rms_norm(self, x: Any, w: Any) -> Any:
         return nn.rms_norm(x, (x.shape[-1],), w, EPSILON)
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        return nn.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def cumsum(self, x: Any, axis: int) -> Any:
         return sg.cumulative_sum(x, axis=axis)

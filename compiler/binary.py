@@ -234,12 +234,19 @@ def _slot(data: Plain, names: Digest) -> Slot:
         case ("prepared", int(count)) if count >= 0:
             return PreparedSlot(count)
         case ("sizes", tuple(ranges)):
-            return SizesSlot(tuple([OpenSize(number, low, high) for number, low, high in ranges]))
+            return SizesSlot(tuple(map(_open_size, ranges)))
         case ("constant", type_, bytes(content)):
             return _constant(_type_of(type_), content)
         case ("constant", type_, int(number)) if 0 <= number < len(names.constants):
             return _constant(_type_of(type_), names.constants[number].data)
     raise ValueError(f"no slot: {data!r}")
+
+
+def _open_size(data: Plain) -> OpenSize:
+    match data:
+        case (int(number), int(low), int(high)) if number >= 0 and 0 < low <= high:
+            return OpenSize(number, low, high)
+    raise ValueError(f"no size: {data!r}")
 
 
 def _constant(type_: TensorType, content: bytes) -> ConstantSlot:

@@ -13,6 +13,7 @@ from staticgrad.compiler.program import (
     GradSlot,
     KeySlot,
     PreparedSlot,
+    SizesSlot,
     Slot,
     StateSlot,
     StepFlow,
@@ -59,6 +60,8 @@ def _indent(text: str) -> str:
 
 def _memory(memory: Memory, plan: Plan) -> str:
     match memory:
+        case SizesSlot():
+            return "sizes"
         case Temp():
             return f"{memory.name}@{plan.offsets[memory]}[{memory.nbytes}]"
         case FeedSlot():

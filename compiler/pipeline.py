@@ -44,8 +44,9 @@ from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Memory, Step
-from staticgrad.extents import open_sizes
-from staticgrad.graph import Tensor
+from staticgrad.extents import OpenSize, open_sizes
+from staticgrad.graph import Graph, Tensor
+from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.scopes import unscoped
 from staticgrad.text import print_nodes
 
@@ -104,9 +105,19 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
 
 
 def _sizes(region: Region) -> tuple[SizesSlot, ...]:
-    """The slot of the sizes that feeds bind, where some are open."""
-    sizes = open_sizes(tuple([x.type.shape for x in region.feeds]))
+    """The slot of the open sizes, if there are some: of the feeds and of all else, since a backward may need a size
+    that no value has which it is fed."""
+    sizes = open_sizes(tuple([x.type.shape for x in region.feeds])) | _sizes_in(region.graph)
     return (SizesSlot(tuple(sorted(sizes, key=lambda size: size.number))),) if sizes else ()
+
+
+def _sizes_in(graph: Graph) -> frozenset[OpenSize]:
+    """The open sizes on which shapes and attributes of a graph depend, those of bodies too."""
+    found: set[OpenSize] = set()
+    for node in graph.nodes:
+        found |= open_sizes((node.attrs, tuple([y.type.shape for y in node.outputs])))
+        found.update(*(_sizes_in(body.graph) for body in bodies_of(node)))
+    return frozenset(found)
 
 
 def _may_prepare(options: CompileOptions, pinned: Sequence[Pinned]) -> bool:

@@ -71,7 +71,9 @@ def program_prices(
 
 
 def tape_prices(plan: TapePlan, options: CompileOptions) -> tuple[Price, ...]:
-    """The prices in a forward and the backward of all its outputs in one traversal, retaining."""
+    """The prices in a forward and the backward of all its outputs in one traversal, retaining; of a plan for ranges of
+    sizes those at the greatest."""
+    plan = plan.at_greatest()
 
     def total(without: Intervention | None) -> _Sum:
         tape = plan if without is None else plan.without(without)

@@ -14,7 +14,7 @@ import numpy as np
 from staticgrad.errors import FeedError, GradientError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, unify
+from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, symbols_of, unify
 
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
 
@@ -170,6 +170,11 @@ def known_symbols(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> frozens
             if not isinstance(size, int) and isinstance(actual, int):
                 unify(size, actual, known, f"{x.name!r}")
     return frozenset(known)
+
+
+def ends_of(tensors: Sequence[Tensor], symbol: Symbol) -> tuple[int, ...]:
+    """The ends of the ranges of a size, as the feeds declare them; none where nothing is said."""
+    return next((s.ends for x in tensors for s in symbols_of(x.shape) if s == symbol and s.ends), ())
 
 
 def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor, TensorType]:

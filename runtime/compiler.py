@@ -10,23 +10,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
 from staticgrad.errors import StaticGradError
-from staticgrad.extents import range_of
+from staticgrad.extents import open_sizes, range_of
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.types import Symbol, TensorType
+from staticgrad.types import Symbol, TensorType, symbols_of
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import RangedRegion, RangeError
+    from staticgrad.compiler.regions.ranges import RangeError
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
@@ -35,34 +35,62 @@ V = TypeVar("V")
 
 
 @frozen(eq=False)
-class Made:
-    """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them."""
+class Chosen:
+    """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them.
+
+    Attributes:
+        groups: of a program that serves others, the symbols that are its open size number i.
+        refused: why sizes have to be known to the program, in the order in which that was found.
+    """
 
     runner: Runner
     served: Runner | None = None
+    groups: tuple[tuple[Symbol, ...], ...] = ()
+    refused: tuple[RangeError, ...] = ()
 
 
 @frozen(eq=False)
-class _Served:
-    """A program for ranges of sizes, and which sizes those are."""
+class Served(Generic[V]):
+    """What serves ranges of sizes, and the symbols that are its open size number i."""
 
-    runner: Runner
-    ranged: RangedRegion
+    value: V
+    groups: tuple[tuple[Symbol, ...], ...]
+
+
+@frozen(eq=False)
+class Serving(Generic[V]):
+    """What serves the ranges of the sizes of a call, if anything does, and the open sizes of the call.
+
+    Attributes:
+        refused: why sizes have to be known, in the order in which that was found.
+    """
+
+    served: Served[V] | None
+    numbers: tuple[int, ...] = ()
+    refused: tuple[RangeError, ...] = ()
 
 
 class Compiler:
     """Compiles what a session is asked for, one program at a time: ``lock`` is held meanwhile, ``count`` says how many
     there were. Programs run on ``store``, the state of the session."""
 
-    def __init__(self, store: SessionState, *, num_threads: int, check_numerics: bool) -> None:
+    def __init__(
+        self,
+        store: SessionState,
+        *,
+        num_threads: int,
+        check_numerics: bool,
+        sizes: Literal["ranges", "exact"] = "ranges",
+    ) -> None:
         self.lock = Lock()
         self.count = 0
         self.store = store
         self._num_threads = num_threads
         self._check_numerics = check_numerics
+        self._sizes = sizes
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
-        self._served: Recent[_Served | RangeError] = Recent(KEPT_PROGRAMS)
+        self._served: Recent[Served[Runner] | RangeError] = Recent(KEPT_PROGRAMS)
 
     def forget(self) -> None:
         """Give up the programs."""
@@ -74,7 +102,7 @@ class Compiler:
         from staticgrad.compiler.options import CompileOptions
 
         options = CompileOptions.from_environment()
-        return replace(options, workers=self._num_threads, check_numerics=self._check_numerics)
+        return replace(options, workers=self._num_threads, check_numerics=self._check_numerics, sizes=self._sizes)
 
     def once(self, known: Recent[V], key: object, make: Callable[[], V]) -> V:
         """The value that is known under ``key``; where there is none, one thread calls ``make``, which enters it."""
@@ -93,92 +121,96 @@ class Compiler:
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         fixed: frozenset[Symbol] = frozenset(),
-    ) -> Made:
+    ) -> Chosen:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types. What follows
         from variables alone is kept from call to call. It serves the ranges in which open sizes lie, but for those that
         are ``fixed``, if that can be."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        fetches = [*tensors, *ops]
+        fetches: list[Tensor | Node] = [*tensors, *ops]
         # A budget of 1 byte is not 1.0, the whole.
         key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
-        served = self._serving(fetches, feeds, options, key, fixed)
-        if served is not None:
-            return served
+        serve = functools.partial(self._serve, fetches, feeds, options)
+        serving = self.serving(self._served, key, feeds, options, serve, fixed)
+        if (served := serving.served) is not None:
+            return Chosen(served.value.at(serving.numbers), served.value, served.groups, serving.refused)
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
             region = self._region(fetches, feeds, options)
             return self._runners.put(exact, self._runner(region, replace(options, prepares=True)))
 
-        return Made(self.once(self._runners, exact, compiled))
+        return Chosen(self.once(self._runners, exact, compiled), refused=serving.refused)
 
     # -- ranges of sizes ----------------------------------------------------------------------------------------------
 
-    def _serving(
+    def serving(
         self,
-        fetches: Sequence[Tensor | Node],
+        known: Recent[Served[V] | RangeError],
+        key: tuple[object, ...],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        key: tuple[object, ...],
-        fixed: frozenset[Symbol],
-    ) -> Made | None:
-        """The program for the ranges of the sizes of a call; None where it has to be compiled for these sizes alone.
+        serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+        fixed: frozenset[Symbol] = frozenset(),
+    ) -> Serving[V]:
+        """What serves the ranges of the sizes of a call; nothing where programs have to be compiled for these sizes
+        alone.
 
-        Sizes for which no range can be served become fixed, one after the other, always in the same order: which
-        program serves a call follows from its sizes, whatever was called before.
+        Sizes for which no range can be served become fixed, one after the other, always in the same order: what serves
+        a call follows from its sizes, whatever was called before.
+
+        Args:
+            known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
+            serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
         """
         if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
-            return None
+            return Serving(None)
         bindings = self._bindings(feeds)
         if bindings is None:
-            return None
+            return Serving(None)
+        refused: tuple[RangeError, ...] = ()
         fixed |= {symbol for symbol, number in bindings.items() if number == 0}
         while not fixed.issuperset(bindings):
             given = tuple((id(x), t.dtype) for x, t in feeds.items())
             ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
             place = (*key, given, ranges)
-            make = functools.partial(self._serve, place, fetches, feeds, options, bindings, fixed)
-            found = self.once(self._served, place, make)
-            if isinstance(found, _Served):
-                numbers = found.ranged.numbers(bindings)
-                return None if numbers is None else Made(found.runner.at(numbers), found.runner)
+            found = self.once(known, place, functools.partial(_attempt, known, place, serve, bindings, fixed))
+            if isinstance(found, Served):
+                from staticgrad.compiler.regions.ranges import numbers_of
+
+                numbers = numbers_of(found.groups, bindings)
+                return Serving(None, refused=refused) if numbers is None else Serving(found, numbers, refused)
             fixed |= found.symbols
-        return None
+            refused = (*refused, found)
+        return Serving(None, refused=refused)
 
     def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
-        """The open sizes of a call; None where they contradict what is declared, which is said elsewhere."""
+        """The open sizes of a call, with the ranges that any declaration gives them; None where they contradict what is
+        declared, which is said elsewhere."""
         from staticgrad.compiler.regions.cut import bind_feeds
 
         try:
-            return bind_feeds(self.store.graph, feeds)
+            bindings = bind_feeds(self.store.graph, feeds)
         except StaticGradError:
             return None
+        ends = {symbol: symbol for x in feeds for symbol in symbols_of(x.shape) if symbol.ends}
+        return {ends.get(symbol, symbol): number for symbol, number in bindings.items()}
 
     def _serve(
         self,
-        place: object,
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
         bindings: Mapping[Symbol, int],
         fixed: frozenset[Symbol],
-    ) -> _Served | RangeError:
-        """Enter under ``place`` the program for the ranges of sizes, or which of them it needs known. All of them where
-        the graph refuses sizes: what is wrong is said by numbers."""
+    ) -> Served[Runner]:
+        """The program for the ranges of sizes; a ``RangeError`` says which of them it needs known."""
         with importing():
-            from staticgrad.compiler.regions.ranges import RangeError, cut_for_ranges, naming
-        found: _Served | RangeError
-        try:
-            ranged = cut_for_ranges(
-                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
-            )
-            with naming(ranged.groups):
-                found = _Served(self._runner(ranged.region, replace(options, prepares=True)), ranged)
-        except RangeError as error:
-            found = error
-        except StaticGradError as error:
-            found = RangeError(str(error), frozenset(bindings))
-        return self._served.put(place, found)
+            from staticgrad.compiler.regions.ranges import cut_for_ranges, naming
+        ranged = cut_for_ranges(
+            self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+        )
+        with naming(ranged.groups):
+            return Served(self._runner(ranged.region, replace(options, prepares=True)), ranged.groups)
 
     def timed_runner(
         self,
@@ -246,9 +278,30 @@ class Compiler:
 
     def _tuned(self, region: Region, options: CompileOptions) -> CompileOptions:
         """The options, with what was measured for the products of a region if that is wanted."""
-        if not options.autotune:
+        if not options.autotune or open_sizes(tuple([x.type.shape for x in region.feeds])):
             return options
         from staticgrad.runtime.autotune import tuned
 
         found = tuned(region, replace(options, autotune=False, prepares=False), self.store)
         return replace(found, prepares=options.prepares)
+
+
+def _attempt(
+    known: Recent[Served[V] | RangeError],
+    place: object,
+    serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+    bindings: Mapping[Symbol, int],
+    fixed: frozenset[Symbol],
+) -> Served[V] | RangeError:
+    """Enter under ``place`` what serves ranges of sizes, or which of them it needs known. All of them where the graph
+    refuses sizes: what is wrong is said by numbers."""
+    with importing():
+        from staticgrad.compiler.regions.ranges import RangeError
+    found: Served[V] | RangeError
+    try:
+        found = serve(bindings, fixed)
+    except RangeError as error:
+        found = error
+    except StaticGradError as error:
+        found = RangeError(str(error), frozenset(bindings))
+    return known.put(place, found)

@@ -98,6 +98,7 @@ class Field:
 RECORD = 6  # words
 READ_YET = 16  # sizes whose records are kept for calls that have begun with them
 _UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, of as many feeds as a sized entry may have
+_UNKNOWN_ADDRESS = _UNKNOWN.ctypes.data
 MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them
 
 # offsets in bytes
@@ -213,7 +214,7 @@ class Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
 
     marks: np.ndarray[Any, np.dtype[np.uint64]]
     kept: tuple[object, ...]
-    arrays: deque[tuple[object, ...]]  # of the latest sizes that it was pointed at, some of which a call may yet read
+    arrays: deque[Records]  # of the latest sizes that it was pointed at, some of which a call may yet read
 
 
 @frozen
@@ -289,19 +290,29 @@ def closed(words: Descriptor) -> bool:
     """Let an entry know no arrays, so that every call goes the slow way; False, and it stays as it is, where one is
     running. Each step is one to other threads, and a call looks at the word for the feeds first."""
     before = words[EntryWord.FEED_RECORDS]
-    words[EntryWord.FEED_RECORDS] = _UNKNOWN.ctypes.data
+    words[EntryWord.FEED_RECORDS] = _UNKNOWN_ADDRESS
     if words[EntryWord.BUSY]:
         words[EntryWord.FEED_RECORDS] = before
         return False
     return True
 
 
-def open_for(words: Descriptor, feeds: Sequence[ArraySpec], leaves: Sequence[ArraySpec]) -> None:
+class Records:
+    """The records of the arrays of a call, and their addresses."""
+
+    __slots__ = ("feeds", "kept", "leaves")
+
+    def __init__(self, feeds: Sequence[ArraySpec], leaves: Sequence[ArraySpec]) -> None:
+        (given, given_dims), (made, made_dims) = _records(feeds, made=False), _records(leaves, made=True)
+        self.feeds, self.leaves = given.ctypes.data, made.ctypes.data
+        self.kept = given, given_dims, made, made_dims
+
+
+def open_for(words: Descriptor, records: Records) -> None:
     """Let an entry that was ``closed`` know these arrays, as many as it was made for."""
-    (given, given_dims), (made, made_dims) = _records(feeds, made=False), _records(leaves, made=True)
-    words.arrays.append((given, given_dims, made, made_dims))
-    words[EntryWord.LEAF_RECORDS] = made.ctypes.data
-    words[EntryWord.FEED_RECORDS] = given.ctypes.data
+    words.arrays.append(records)
+    words[EntryWord.LEAF_RECORDS] = records.leaves
+    words[EntryWord.FEED_RECORDS] = records.feeds
 
 
 _Words = np.ndarray[Any, np.dtype[np.int64]]

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, StaticGradError, refuse_copies
+from staticgrad.extents import range_of
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
-from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, ready, types_of
-from staticgrad.runtime.compiler import Compiler
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ends_of, known_symbols, ready, types_of
+from staticgrad.runtime.compiler import Chosen, Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
 from staticgrad.types import Shape, Symbol, TensorType, sizes
+from staticgrad.warned import warn_of_sizes
 
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 Level = Literal["graph", "kernels", "llvm", "asm"]
 Shapes = tuple[tuple[int, ...], ...]
+MANY_SIZES = 5  # that have programs of their own, though they are open: from then on it is warned of
 MOST_FEEDS = 256  # of a fast entry that serves many sizes
 LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
 
@@ -72,10 +75,9 @@ class Executable(vectorcall.Forwarding):
     """
 
     __slots__ = {
-        **dict.fromkeys(
-            ("__call__", "__weakref__", "_compiler", "_entries", "_fixed", "_latest", "_leaves", "_list", "_options")
-        ),
-        **dict.fromkeys(("_pack", "_places", "_plain", "_points", "_runners", "_shared", "_single", "_tensors")),
+        **dict.fromkeys(("__call__", "__weakref__", "_compiler", "_entries", "_exact", "_fixed", "_latest", "_leaves")),
+        **dict.fromkeys(("_list", "_made", "_options", "_pack", "_places", "_plain", "_points", "_runners", "_shared")),
+        **dict.fromkeys(("_single", "_tensors")),
         "feeds": "The tensors that are fed, in the order of the arrays.",
         "fetches": "The nest of tensors and ops whose values a call gives.",
         "session": "The session whose state it reads and writes.",
@@ -111,6 +113,8 @@ class Executable(vectorcall.Forwarding):
         self._points: dict[Shapes, Callable[[], bool]] = {}
         self._latest: Runner | None = None
         self._fixed: frozenset[Symbol] = frozenset()
+        self._made: dict[Shapes, Chosen] = {}
+        self._exact: dict[Shapes, None] | None = {}  # shapes whose sizes had to be known; None once that was warned of
         self._single = isinstance(fetches, Tensor)
         flat = type(fetches) is list and len(fetches) == len(leaves)
         self._list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
@@ -228,8 +232,10 @@ class Executable(vectorcall.Forwarding):
         runner = made.runner
         if len(self._runners) >= KEPT_PROGRAMS:
             oldest = next(iter(self._runners))
-            for known in (self._runners, self._entries, self._points):
+            for known in (self._runners, self._entries, self._points, self._made):
                 known.pop(oldest, None)
+        self._made[shapes] = made
+        self._note(made, shapes)
         types = tuple(feeds.values())
         entry = (
             self._entry(runner, types) if made.served is None else self._sized_entry(made.served, runner, types, shapes)
@@ -239,6 +245,15 @@ class Executable(vectorcall.Forwarding):
             self._start()
         self._runners[shapes] = runner
         return runner
+
+    def _note(self, made: Chosen, shapes: Shapes) -> None:
+        """Warn once where sizes go on needing programs of their own."""
+        if not made.refused or self._exact is None:
+            return
+        self._exact[shapes] = None
+        if len(self._exact) >= MANY_SIZES:
+            warn_of_sizes(self.feeds, made.refused, list(self._exact))
+            self._exact = None
 
     def _sized_entry(
         self, served: Runner, runner: Runner, types: Sequence[TensorType], shapes: Shapes
@@ -254,7 +269,7 @@ class Executable(vectorcall.Forwarding):
                 return self._call
             self._shared[id(served)] = served, made[0], function
         _, fast, function = self._shared[id(served)]
-        self._points[shapes] = functools.partial(native.point, fast, types, self._places)
+        self._points[shapes] = native.pointing(fast, types, self._places)
         return function
 
     def _entry(
@@ -319,10 +334,22 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def _bound(self) -> str:
-        """The numbers that the latest program has for the open sizes of the feeds: ``batch = 64, steps = 10``."""
+        """The open sizes of the feeds that the latest program is for, and why not for more of them: ``batch from 33 to
+        64, steps = 10 (the number of steps is needed)``."""
         shapes = next((known for known, runner in self._runners.items() if runner is self._latest), None)
-        bindings = {} if shapes is None else bind_sizes(self.feeds, shapes)
-        return ", ".join(f"{symbol} = {number}" for symbol, number in bindings.items())
+        if shapes is None:
+            return ""
+        made, bindings = self._made[shapes], bind_sizes(self.feeds, shapes)
+        served = {symbol: group[0] for group in made.groups for symbol in group}
+        why = {symbol: error for error in made.refused for symbol in error.symbols}
+        said = []
+        for symbol, number in bindings.items():
+            if symbol in served:
+                low, high = range_of(bindings[served[symbol]], ends_of(self.feeds, served[symbol]))
+                said.append(f"{symbol} from {low} to {high}")
+            else:
+                said.append(f"{symbol} = {number}{f' ({why[symbol]})' if symbol in why else ''}")
+        return ", ".join(said)
 
     def _prices(self, runner: Runner) -> tuple[Price, ...]:
         from staticgrad.compiler.prices import program_prices

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from staticgrad.compiler.program import POISON
+from staticgrad.extents import highest
 from staticgrad.optable import Array
 from staticgrad.runtime.state import ALIGNMENT, aligned_empty
 from staticgrad.types import TensorType, sizes
@@ -23,11 +24,17 @@ IDLE_BLOCKS = 2  # that wait for the next tape of the same kind
 class TapeBlock:
     """The memory of one tape, and the residuals in it as arrays. The backward that they are donated to works there."""
 
-    __slots__ = ("__weakref__", "memory", "values")
+    __slots__ = ("__weakref__", "memory", "types", "values")
 
-    def __init__(self, nbytes: int, types: Sequence[TensorType] = (), offsets: Sequence[int] = ()) -> None:
+    def __init__(self, nbytes: int) -> None:
         self.memory = aligned_empty((nbytes,), np.dtype(np.uint8))
-        self.values: list[Array] = [
+        self.types: Sequence[TensorType] = ()
+        self.values: list[Array] = []
+
+    def look(self, types: Sequence[TensorType], offsets: Sequence[int]) -> None:
+        """Look at the memory as residuals of these types."""
+        self.types = types
+        self.values = [
             self.memory[offset : offset + type_.nbytes].view(type_.dtype).reshape(sizes(type_.shape))
             for type_, offset in zip(types, offsets, strict=True)
         ]
@@ -80,21 +87,27 @@ class TapeContext:
 
 class Blocks:
     """The blocks of tapes that ended, for tapes that begin. May be used from several threads, and while Python collects
-    garbage: there is no lock, taking and giving are each one step."""
+    garbage: there is no lock, taking and giving are each one step. Where types have open sizes, there is room for the
+    greatest, and all tapes have their values at the same offsets."""
 
     def __init__(self, types: Sequence[TensorType]) -> None:
-        self._types = types
-        self.rooms = [-(-type_.nbytes // ALIGNMENT) * ALIGNMENT for type_ in types]  # bytes that each value takes
+        # Bytes that each value takes.
+        self.rooms = [-(-highest(type_.nbytes) // ALIGNMENT) * ALIGNMENT for type_ in types]
         self.offsets = [sum(self.rooms[:number]) for number in range(len(types))]
         self.nbytes = sum(self.rooms)  # of a new block; grows when a backward turns out to need more
         self.idle: deque[TapeBlock] = deque()
 
-    def take(self) -> TapeContext:
+    def take(self, types: Sequence[TensorType]) -> TapeContext:
+        """The context of a new tape, whose values have these types."""
         try:
             block = self.idle.pop()
         except IndexError:
-            block = self._new()
-        return TapeContext(self, block if block.memory.nbytes >= self.nbytes else self._new())
+            block = TapeBlock(self.nbytes)
+        if block.memory.nbytes < self.nbytes:
+            block = TapeBlock(self.nbytes)
+        if block.types is not types:
+            block.look(types, self.offsets)
+        return TapeContext(self, block)
 
     def give(self, block: TapeBlock) -> None:
         if len(self.idle) < IDLE_BLOCKS and block.memory.nbytes >= self.nbytes:
@@ -103,9 +116,7 @@ class Blocks:
     def grow(self, context: TapeContext, nbytes: int) -> None:
         """Give ``context`` a block of at least ``nbytes`` with the same content."""
         self.nbytes = max(self.nbytes, nbytes)
-        block = self._new()
+        block = TapeBlock(self.nbytes)
+        block.look(context.block.types, self.offsets)
         block.memory[: context.block.memory.nbytes] = context.block.memory
         context.block = block
-
-    def _new(self) -> TapeBlock:
-        return TapeBlock(self.nbytes, self._types, self.offsets)

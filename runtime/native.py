@@ -35,9 +35,19 @@ from staticgrad.compiler.program import (
     least_seconds,
 )
 from staticgrad.errors import NumericsError, StaticGradError
-from staticgrad.extents import at_sizes, open_sizes, value_at
+from staticgrad.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.optable import Array
-from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, closed, make_entry, open_for
+from staticgrad.runtime.entry import (
+    DRAWS,
+    ArraySpec,
+    Descriptor,
+    EntrySpec,
+    EntryWord,
+    Records,
+    closed,
+    make_entry,
+    open_for,
+)
 from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
@@ -208,17 +218,23 @@ class NativeRunner:
                 self._sizes = position, 1 + max(size.number for size in slot.sizes)
             else:
                 self._callbacks.append((position, slot))
-        self.types = self._open_types = tuple(types[index] for index in range(len(types)))
+        self.types = tuple(types[index] for index in range(len(types)))
+        self._types_at = sizer(self.types)
         self._fresh = [] if open_sizes(self.types) else [maker(t.shape, t.dtype) for t in self.types]
+        self._has_open_gradients = bool(open_sizes(tuple([slot for _, slot in self._gradients])))
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
 
     def at(self, numbers: tuple[int, ...]) -> NativeRunner:
-        """The runner of the same program for these open sizes: frames and code are shared."""
-        sized = copy.copy(self)
-        sized._numbers = numbers
-        sized.types = at_sizes(self._open_types, numbers)
-        sized._fresh = [maker(t.shape, t.dtype) for t in sized.types]
-        return sized
+        """The runner of the same program for these open sizes, of which it may have but a few: frames and code are
+        shared."""
+        runner = copy.copy(self)
+        runner._numbers = numbers[: self._sizes[1] if self._sizes is not None else 0]
+        runner.types = self._types_at(numbers)
+        makers = {id(t): maker(t.shape, t.dtype) for t in {id(t): t for t in runner.types}.values()}
+        runner._fresh = [makers[id(t)] for t in runner.types]
+        if self._has_open_gradients:
+            runner._gradients = [(position, at_sizes(slot, numbers)) for position, slot in self._gradients]
+        return runner
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)
@@ -348,7 +364,7 @@ class NativeRunner:
         marks = frame.call[1].marks if frame.call is not None else None
         there = []
         for number, (position, slot) in enumerate(self._gradients):
-            memory = self.store.gradient_memory(slot.key, at_sizes(slot.type, self._numbers))
+            memory = self.store.gradient_memory(slot.key, slot.type)
             there.append(memory.there)
             frame.table[position] = data_address(memory.array)
             if marks is not None:
@@ -459,14 +475,21 @@ class NativeRunner:
         frame.sizes[:] = self._numbers
         return FastEntry(made[0], made[1], frame)
 
-    def point(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> bool:
-        """Let an entry of this program take arrays of these types, at these open sizes; False while it is in use."""
-        with entry.lock:
-            if not closed(entry.words):
-                return False
-            entry.frame.sizes[:] = self._numbers
-            open_for(entry.words, *self._array_specs(feeds, places))
-            return True
+    def pointing(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> Callable[[], bool]:
+        """A function that lets an entry of this program take arrays of these types, at these open sizes; it gives False
+        while the entry is in use."""
+        records, numbers = Records(*self._array_specs(feeds, places)), np.array(self._numbers, np.int64)
+        words, sizes, lock = entry.words, entry.frame.sizes, entry.lock
+
+        def point() -> bool:
+            with lock:
+                if not closed(words):
+                    return False
+                sizes[:] = numbers
+                open_for(words, records)
+                return True
+
+        return point
 
     def _array_specs(
         self, feeds: Sequence[TensorType], places: Sequence[int]

@@ -34,6 +34,8 @@ class LoadedRunner(Runner, Protocol):
     def arena_bytes(self) -> int:
         """Bytes of the planned arena; none where nothing is planned."""
 
+    def at(self, numbers: tuple[int, ...]) -> LoadedRunner: ...
+
     @property
     def may_be_interrupted(self) -> bool:
         """True if a signal handler can end a run after it began."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -21,19 +21,28 @@ from staticgrad.naming import Holder, Unmatched, variables_of
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
-from staticgrad.runtime.compiler import Compiler
+from staticgrad.runtime.compiler import Compiler, Served
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import CLOSED, SessionState, variable_key
-from staticgrad.types import Shape, TensorType
+from staticgrad.types import Bindings, Shape, Symbol, TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.regions.ranges import RangeError
+    from staticgrad.compiler.tapes.plan import TapePlan
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
 
 K = TypeVar("K")
 PRECISIONS = ("highest",)
+SIZES = ("ranges", "exact")
+
+
+def check_sizes(sizes: str | None) -> None:
+    """Refuse what is no way to compile for open sizes."""
+    if sizes is not None and sizes not in SIZES:
+        raise StaticGradError(f"sizes {sizes!r}: expected one of {', '.join(map(repr, SIZES))}")
 
 
 def check_budget(memory_budget: int | float | None) -> None:
@@ -58,6 +67,8 @@ class Session(metaclass=hints.Answering):
         seed: from which variables are initialised and random numbers follow.
         check_numerics: raise ``NumericsError`` at the first op that makes a NaN or an infinity.
         matmul_precision: ``"highest"`` computes products in the dtype of their operands.
+        sizes: for what a program is compiled where sizes are open when declared: ``"ranges"``, for all sizes of a range
+            (``sg.dim`` says which those are), or ``"exact"``, for the sizes of a call.
 
     May be used from several threads: runs that write state take turns.
 
@@ -89,7 +100,9 @@ class Session(metaclass=hints.Answering):
         seed: int = 0,
         check_numerics: bool = False,
         matmul_precision: str = "highest",
+        sizes: Literal["ranges", "exact"] = "ranges",
     ) -> None:
+        check_sizes(sizes)
         config.refuse_unknown()
         if matmul_precision not in PRECISIONS:
             allowed = ", ".join(map(repr, PRECISIONS))
@@ -109,9 +122,12 @@ class Session(metaclass=hints.Answering):
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
         self.store = SessionState(self.graph, int(seed))
-        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics)
+        self.sizes = sizes
+        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
+        self._ranged_tapes: Recent[Served[TapePrograms] | RangeError] = Recent(KEPT_PROGRAMS)
+        self._tape_kinds: Recent[bool] = Recent(KEPT_PROGRAMS)  # of which some tape was made
         self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
         self.graph.looked_up.add(self._executables)
 
@@ -134,8 +150,8 @@ class Session(metaclass=hints.Answering):
             >>> x = sg.placeholder((None,))
             >>> y = x * 2
             >>> sess = sg.Session()
-            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0], [1.0, 2.0])]
-            >>> sess.compile_count
+            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0, 3.0], np.ones(20))]
+            >>> sess.compile_count  # one for the sizes from 1 to 16, one for those from 17 to 32
             2
         """
         return self.compiler.count
@@ -167,6 +183,8 @@ class Session(metaclass=hints.Answering):
         self.compiler.forget()
         self._executables.clear()
         self._tapes.clear()
+        self._ranged_tapes.clear()
+        self._tape_kinds.clear()
         results.trim()
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -255,13 +273,14 @@ class Session(metaclass=hints.Answering):
         memory_budget: int | float | None = None,
         planning_seconds: float | None = None,
         autotune: bool = False,
+        sizes: Literal["ranges", "exact"] | None = None,
     ) -> Executable:
         """Compile once what shall be called often.
 
         Args:
             feeds: a tensor or a list of tensors, or a dict from tensor to shape that gives the sizes of ``None``
                 dimensions. The executable takes arrays in this order. With all sizes known the program is compiled
-                now, else at the first call of each size.
+                now, else at the first call of each range of sizes.
             memory_budget: bytes that the program's arena (``exe.memory.arena_bytes``) may have, or as a float the part
                 of what it needs otherwise. Where that is less, values are computed again instead of being kept, at the
                 least cost that is found; they are the same to the bit.
@@ -269,8 +288,10 @@ class Session(metaclass=hints.Answering):
             autotune: whether the program's matrix products are timed in several blockings before it is compiled, on a
                 copy of the session's state and on feeds of random floats and zeros of other types; the fastest is taken
                 where it is more than 5 % faster than the one that is estimated to be. Results are the same to the bit.
-                What was found is kept with the compiled programs. A program that calls Python functions, or that fails
-                on such feeds, is compiled as without.
+                What was found is kept with the compiled programs. A program that calls Python functions, that fails on
+                such feeds or that serves a range of sizes is compiled as without.
+            sizes: ``"ranges"`` or ``"exact"``, as the session's; default: what that says. Sizes that are known here are
+                those of the program in any case.
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
@@ -283,6 +304,7 @@ class Session(metaclass=hints.Answering):
         """
         self.store.check_open()
         check_budget(memory_budget)
+        check_sizes(sizes)
         leaves = leaves_of(fetches)
         shapes: list[Shape]
         if isinstance(feeds, Mapping):
@@ -300,7 +322,11 @@ class Session(metaclass=hints.Answering):
             note_use()  # how often an executable is called, nothing tells
         seconds = planning_seconds or 0.0
         options = replace(
-            self.compiler.options(), memory_budget=memory_budget, planning_seconds=seconds, autotune=autotune
+            self.compiler.options(),
+            memory_budget=memory_budget,
+            planning_seconds=seconds,
+            autotune=autotune,
+            sizes=self.sizes if sizes is None else sizes,
         )
         executable = Executable(self.compiler, fetches, leaves, tensors, options, self)
         executable._prepare(shapes)
@@ -348,6 +374,10 @@ class Session(metaclass=hints.Answering):
             memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
                 part of what would be kept otherwise; where they would, as much as that takes is computed again in the
                 backward. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
+                With a budget programs are compiled for the sizes of the call alone.
+
+        Programs serve ranges of the sizes that were open when declared, as those of ``run`` do. Of such a tape values
+        are kept in as many bytes as they have at the greatest sizes.
 
         Raises:
             FetchError, FeedError: as for ``run``.
@@ -370,30 +400,57 @@ class Session(metaclass=hints.Answering):
         fed = self._check_feeds(feeds)
         arrays = as_arrays(fed, fed.values())
         shapes = tuple([array.shape for array in arrays])
-        key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
+        kind = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), repr(memory_budget))
+        key = (*kind, shapes)
         programs = self._tapes.get(key)
         if programs is None:
-            note_use = self._look_at(leaves, tuple(fed))
+            note_use = None
+            if self._tape_kinds.get(kind) is None:
+                note_use = self._look_at(leaves, tuple(fed))
+                self._tape_kinds.put(kind, True, note_use)
 
             def planned() -> TapePrograms:
-                made = self._tape_programs(leaves, types_of(list(fed), shapes), memory_budget)
+                made = self._tape_programs(kind, leaves, types_of(list(fed), shapes), memory_budget)
                 return self._tapes.put(key, made, note_use)
 
             programs = self.compiler.once(self._tapes, key, planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(
-        self, leaves: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], memory_budget: int | float | None
+        self,
+        kind: tuple[object, ...],
+        leaves: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        memory_budget: int | float | None,
     ) -> TapePrograms:
-        from staticgrad.compiler.tapes.plan import plan_tape
+        """The programs of a tape for feeds of these types: those for the ranges of their sizes, or for them alone."""
         from staticgrad.runtime.tape import TapePrograms
 
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         for leaf in leaves:
             if not isinstance(leaf, Tensor):
                 raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
-        plan = plan_tape(self.graph, tensors, feeds, check_numerics=self.check_numerics, memory_budget=memory_budget)
-        return TapePrograms(self.compiler, plan)
+
+        def plan(types: Mapping[Tensor, TensorType], sizes: Bindings | None = None) -> TapePlan:
+            from staticgrad.compiler.tapes.plan import plan_tape
+
+            return plan_tape(
+                self.graph, tensors, types, check_numerics=self.check_numerics, memory_budget=memory_budget, sizes=sizes
+            )
+
+        def serve(bindings: Bindings, fixed: frozenset[Symbol]) -> Served[TapePrograms]:
+            from staticgrad.compiler.regions.ranges import made_for_ranges, naming
+
+            made, groups = made_for_ranges(feeds, bindings, fixed, plan)
+            with naming(groups):
+                return Served(TapePrograms(self.compiler, made, groups), groups)
+
+        if memory_budget is None:
+            options = self.compiler.options()
+            serving = self.compiler.serving(self._ranged_tapes, kind, feeds, options, serve)
+            if serving.served is not None:
+                return serving.served.value.at(serving.numbers)
+        return TapePrograms(self.compiler, plan(feeds))
 
     @boundary
     def grad(self, x: Tensor) -> Array | None:

@@ -15,6 +15,9 @@ The block is released with the last of them, or when the tape is closed. Nothing
 or runs inside of another one of the tape: what it is the last to read is released without. Where a backward is
 interrupted that something was donated to, the tape is torn, and refuses all further ones.
 
+A plan may serve ranges of sizes. Then so do its programs; residuals lie where they have room at the greatest sizes, for
+tapes of all sizes alike, and a backward that cannot be compiled for the ranges is for the sizes of the tape.
+
 Tapes of one kind are a state machine. A state says what earlier backwards have spent (``retention.Spent``); a
 transition is a ``LoadedBackward``: the program that runs, what it may do to the block, and the state after it. They are
 cached, so that a backward that another tape has had from the same state looks at no graph.
@@ -22,8 +25,10 @@ cached, so that a backward that another tape has had from the same state looks a
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +37,15 @@ from staticgrad.boundary import boundary
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Pinned
 from staticgrad.compiler.tapes.plan import BackwardPlan, Residual, TapePlan
-from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
+from staticgrad.errors import (
+    BuffersFreedError,
+    FetchError,
+    GradientError,
+    StateChangedError,
+    StaticGradError,
+    refuse_copies,
+)
+from staticgrad.extents import sizer
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD
@@ -48,11 +61,14 @@ from staticgrad.tables import abridged, byte_text
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
+    from staticgrad.compiler.regions.ranges import Groups
+    from staticgrad.types import Symbol
 
 Order = Sequence[Tensor | Sequence[Tensor]]
 GradShapes = tuple[tuple[int, ...] | None, ...]  # parallel to outputs; None where no gradient is given
 Inputs = frozenset[Tensor] | None  # the tensors that accumulate; None: all leaves
-BackwardKey = tuple[tuple[int, ...], GradShapes, Inputs]  # the outputs by id
+BackwardKey = tuple[tuple[int, ...], tuple[bool, ...], Inputs]  # the outputs by id, whether a gradient is given
+Known = tuple[int | None, ...]  # the open sizes of a plan, where a backward is for one number
 
 
 @frozen(eq=False)
@@ -69,12 +85,15 @@ class LoadedBackward:
 
 
 class TapePrograms:
-    """The compiled forward of some outputs, and the backwards compiled so far. Shared by all tapes of one kind."""
+    """The compiled forward of some outputs, and the backwards compiled so far. Shared by all tapes of one kind. Of a
+    plan for ranges, ``groups`` are the symbols of its open sizes by number, and ``at`` gives the programs for some."""
 
-    def __init__(self, compiler: Compiler, plan: TapePlan) -> None:
+    def __init__(self, compiler: Compiler, plan: TapePlan, groups: Groups = ()) -> None:
         self.compiler = compiler
         self.options = compiler.options()
         self.plan = plan
+        self.groups = groups
+        self.sizes: tuple[int, ...] = ()  # the open ones
         self.outputs = {y: number for number, y in reversed([*enumerate(plan.outputs)])}
         self.forward = compiler.load(plan.forward, self.options)
         inside = [r for r in plan.residuals if not r.is_output]
@@ -82,14 +101,27 @@ class TapePrograms:
         self._places.update((r, place) for place, r in enumerate(inside))
         self._fed = [(place, r.index) for place, r in enumerate(inside) if r.origin == "fed"]
         self._fetched = [place for place, r in enumerate(inside) if r.origin == "fetched"]
-        self.blocks = Blocks([r.type for r in inside])
+        self.types = tuple([r.type for r in inside])
+        self._types_at = sizer(self.types)
+        self.blocks = Blocks(self.types)
         self.peak_bytes = self.blocks.nbytes + self.forward.arena_bytes
-        self.runners: dict[tuple[BackwardKey, tuple[Pinned, ...]], LoadedRunner] = {}
-        self._plans: dict[BackwardKey, BackwardPlan] = {}
+        self.runners: dict[tuple[BackwardKey, Known, tuple[Pinned, ...]], LoadedRunner] = {}
+        self._plans: dict[tuple[BackwardKey, Known], BackwardPlan] = {}
+        self._refused: dict[tuple[BackwardKey, Known, bool], frozenset[Symbol]] = {}  # the sizes that have to be known
         self._rules: Recent[Retention[Residual]] = Recent(KEPT_PROGRAMS)
         self._backwards: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)
+        self._ranged: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)  # those for all sizes of the ranges
         self._donates = config.get("BACKEND") != "reference"
         self._poison = config.get("MEMORY") == "poison"
+
+    def at(self, sizes: tuple[int, ...]) -> TapePrograms:
+        """The programs for these open sizes; all that is compiled or planned is shared."""
+        sized = copy.copy(self)
+        sized.sizes = sizes
+        sized.types = self._types_at(sizes)
+        sized.forward = self.forward.at(sizes)
+        sized._backwards = Recent(KEPT_PROGRAMS)
+        return sized
 
     def tape(self, arrays: Sequence[Array], order: Order | None) -> Tape:
         return Tape(self, arrays, order)
@@ -138,26 +170,25 @@ class TapePrograms:
         Raises:
             GradientError, BuffersFreedError: it is refused; nothing is compiled for that.
         """
-        key = (tuple(map(id, outputs)), shapes, inputs)
-        backward = self._backwards.get((ledger.state, key, retain_graph, alone))
+        asked = (tuple(map(id, outputs)), shapes, inputs, retain_graph, alone)
+        backward = self._backwards.get((ledger.state, *asked))
         if backward is None:
-            passage = ledger.admit(outputs, shapes, retain_graph, inputs)
-            compiled = self.compiler.lock.exclusive(self._compile, key, passage, alone)
-            backward = self._backwards.put((passage.before, key, retain_graph, alone), compiled)
+            key = (asked[0], tuple([shape is not None for shape in shapes]), inputs)
+            found = self._ranged.get((ledger.state, key, retain_graph, alone))
+            if found is None:
+                passage = ledger.admit(outputs, shapes, retain_graph, inputs)
+                found = self.compiler.lock.exclusive(self._compile, key, passage, alone)
+            else:  # another tape has had it, of other sizes
+                ledger.check(outputs, shapes)
+            made = replace(found, runner=found.runner.at(self.sizes)) if self.sizes else found
+            backward = self._backwards.put((found.passage.before, *asked), made)
         return backward
 
     def _compile(self, key: BackwardKey, passage: Passage[Residual], alone: bool) -> LoadedBackward:
-        plan = self._plans.get(key)
-        if plan is None:
-            given = [shape is not None for shape in key[1]]
-            plan = self._plans[key] = self.plan.backward(passage.outputs, given, passage.inputs)
-        pinned = self._pinned(plan, passage) if alone else ()
-        runner = self.runners.get((key, pinned))
-        if runner is None:
-            runner = self.runners[key, pinned] = self._load(plan, pinned)
+        known, plan, pinned, runner = self._served(key, passage, alone)
         arena, is_donated_to = runner.arena_bytes, bool(pinned) and not runner.may_fail
         rooms = (self.blocks.rooms[self._places[r]] for r in passage.before.kept if not r.is_output)
-        return LoadedBackward(
+        loaded = LoadedBackward(
             passage,
             runner,
             reads=tuple(self._places[r] for r in plan.reads),
@@ -166,6 +197,50 @@ class TapePrograms:
             peak_bytes=arena if is_donated_to else arena + sum(rooms),
             may_tear=runner.may_be_interrupted and is_donated_to,
         )
+        if known and set(known) == {None}:
+            self._ranged.put((passage.before, key, passage.retain_graph, alone), loaded)
+        return loaded
+
+    def _served(
+        self, key: BackwardKey, passage: Passage[Residual], alone: bool
+    ) -> tuple[Known, BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
+        """A backward: for all sizes of the ranges; where it is refused for them, for the numbers that the sizes in
+        question have in this tape, and so on."""
+        known: Known = (None,) * len(self.sizes)
+        while None in known:
+            refused = self._refused.get((key, known, alone))
+            if refused is None:
+                from staticgrad.compiler.regions.ranges import RangeError, naming
+
+                try:
+                    with naming(self.groups):
+                        return self._loaded(key, passage, alone, known)
+                except RangeError as error:
+                    refused = error.symbols
+                except GradientError:
+                    raise
+                except StaticGradError:  # what is wrong is said by numbers
+                    refused = frozenset(symbol for group in self.groups for symbol in group)
+                self._refused[key, known, alone] = refused
+            known = tuple(
+                [n if refused.intersection(g) else k for n, k, g in zip(self.sizes, known, self.groups, strict=True)]
+            )
+        return self._loaded(key, passage, alone, known)
+
+    def _loaded(
+        self, key: BackwardKey, passage: Passage[Residual], alone: bool, known: Known
+    ) -> tuple[Known, BackwardPlan, tuple[Pinned, ...], LoadedRunner]:
+        """A backward for the ranges of its sizes but for those that are known."""
+        plan = self._plans.get((key, known))
+        if plan is None:
+            numbers = zip(self.groups, known, strict=True)
+            bound = {symbol: number for group, number in numbers if number is not None for symbol in group}
+            plan = self._plans[key, known] = self.plan.backward(passage.outputs, key[1], passage.inputs, bound)
+        pinned = self._pinned(plan, passage) if alone else ()
+        runner = self.runners.get((key, known, pinned))
+        if runner is None:
+            runner = self.runners[key, known, pinned] = self._load(plan, pinned)
+        return known, plan, pinned, runner
 
     def _pinned(self, plan: BackwardPlan, passage: Passage[Residual]) -> tuple[Pinned, ...]:
         """The residuals in the block while a backward works there: those that it reads, released ones as donated, and
@@ -217,12 +292,12 @@ class Tape:
         """Tapes are made by ``sess.forward``."""
         self._store = programs.compiler.store
         self._programs = programs
-        self._ledger = Ledger(programs.rule(order))
+        self._ledger = Ledger(programs.rule(order), programs.sizes)
         self._closed = False
         self._running = 0  # backwards: one that a hook calls runs inside of another
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = self._store.writes
-        self._context = programs.blocks.take()
+        self._context = programs.blocks.take(programs.types)
         self._values = programs.run(arrays, self._context)  # of the outputs
         self._peak_bytes = programs.peak_bytes
         self._context.raise_late()
@@ -426,7 +501,8 @@ class Tape:
     @property
     def memory(self) -> TapeMemory:
         """A report of what the tape keeps now, with ``saved_bytes``, ``live_bytes``, ``retain_bytes`` (what
-        ``retain_graph=True`` costs), ``buffers``; ``str()`` is a table, ``plot(path)`` draws it.
+        ``retain_graph=True`` costs), ``buffers``; ``str()`` is a table, ``plot(path)`` draws it. Of a tape whose
+        programs serve a range of sizes bytes are those at its maximum, which is what the block has room for.
 
         Example:
             >>> w = sg.Variable(np.ones(1000, np.float32))

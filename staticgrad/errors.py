@@ -425,6 +425,22 @@ class GrowthWarning(StaticGradWarning):
     """
 
 
+class RecompileWarning(StaticGradWarning):
+    """One executable has compiled a program for each of several sizes, as one program cannot serve them.
+
+    Example:
+        >>> import warnings
+        >>> x, sess = sg.placeholder((None,)), sg.Session()
+        >>> pairs = sg.sum(x.reshape((x.shape[0] // 2, 2)), 1)  # only for even sizes: which, no range says
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     for size in (2, 4, 6, 8, 10):
+        ...         value = sess.run(pairs, {x: [1.0] * size})
+        >>> caught[0].category.__name__
+        'RecompileWarning'
+    """
+
+
 class UpdateWarning(StaticGradWarning):
     """An augmented assignment to a variable, ``w -= step``, made a new tensor: no run changes the variable.
 

@@ -36,6 +36,7 @@ class OpenSizeError(Exception):
 
     Attributes:
         sizes: the open sizes that it depends on.
+        where: the op or kernel that asked, with the user's line, once that is known.
         equation: pairs of sizes of which had to be known whether they are equal, where that was the question.
     """
 
@@ -43,6 +44,15 @@ class OpenSizeError(Exception):
         super().__init__(what)
         self.sizes = frozenset(size for extent in extents if type(extent) is Extent for size in extent.sizes)
         self.equation = equation
+        self.where = ""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.where}"
+
+    def asked_by(self, name: str, source: object) -> None:
+        """Note the op or kernel that asked, unless one inside of it has been noted."""
+        if not self.where:
+            self.where = f", for {name!r}" + (f" at {source}" if source is not None else "")
 
 
 @frozen
@@ -94,8 +104,12 @@ class Ratio:
         return self.text(str)
 
     def text(self, shown: Callable[[OpenSize], str]) -> str:
-        numerator, denominator = (_text(n, shown) for n in (self.numerator, self.denominator))
-        return f"(({numerator}) {'%' if self.rest else '//'} {denominator})"
+        numerator, denominator = (_bracketed(_text(n, shown)) for n in (self.numerator, self.denominator))
+        return f"({numerator} {'%' if self.rest else '//'} {denominator})"
+
+
+def _bracketed(text: str) -> str:
+    return f"({text})" if " " in text or "*" in text else text
 
 
 Atom = OpenSize | Ratio
@@ -117,6 +131,7 @@ class Extent(_Number):
     terms: tuple[tuple[Monomial, int], ...]
     low: int
     high: int
+    _hash: int
 
     if not TYPE_CHECKING:
         __class__ = property(lambda self: int)
@@ -178,7 +193,8 @@ class Extent(_Number):
 
     def __mul__(self, other: Any) -> int:
         if not _is_size(other):
-            return _refuse(self, other)
+            refused: int = _refuse(self, other)
+            return refused
         products: Terms = {}
         for m1, f1 in self.terms:
             for m2, f2 in _terms(other).items():
@@ -238,7 +254,8 @@ class Extent(_Number):
 
     def __lt__(self, other: Any) -> bool:
         if not _is_size(other):
-            return _refuse(self, other)
+            refused: int = _refuse(self, other)
+            return refused
         if type(other) is not Extent and other in (1, 2) and self.low >= 1:
             return False
         return _is_negative(_sum(self, other, -1), f"is {self} below {other}?")
@@ -248,7 +265,8 @@ class Extent(_Number):
 
     def __gt__(self, other: Any) -> bool:
         if not _is_size(other):
-            return _refuse(self, other)
+            refused: int = _refuse(self, other)
+            return refused
         if type(other) is not Extent and other in (0, 1) and self.low >= 1:
             return True
         return _is_negative(_sum(other, self, -1), f"is {self} above {other}?")
@@ -265,16 +283,14 @@ class Extent(_Number):
         raise _number_needed(self)
 
     __int__ = __index__
-    __float__ = __index__  # type: ignore[assignment]
-    __round__ = __index__  # type: ignore[assignment]
     __trunc__ = __index__
 
     def _needs_number(self, *_: object) -> Any:
         raise _number_needed(self)
 
-    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needs_number
+    __float__ = __round__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needs_number
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _needs_number
-    __xor__ = __rxor__ = __invert__ = bit_length = bit_count = to_bytes = _needs_number
+    __xor__ = __rxor__ = __invert__ = bit_length = bit_count = _needs_number
 
 
 FIRST_END = 16  # of the ranges of a size of which nothing else is said
@@ -319,6 +335,11 @@ def highest(value: int) -> int:
     return value.high if type(value) is Extent else value
 
 
+def at_most(a: int, b: int) -> bool:
+    """True if the bounds prove that ``a`` is no more than ``b``, of sizes that are 1, too."""
+    return highest(a - b) <= 0
+
+
 def proven(question: Callable[[], bool]) -> bool:
     """True if the bounds of extents decide ``question``, and the answer is yes."""
     try:
@@ -341,6 +362,19 @@ def at_sizes(value: T, numbers: Sequence[int]) -> T:
     """``value`` with the numbers of its extents: an extent, tuples and frozen dataclasses in which there are some."""
     result: T = mapped(value, lambda extent: extent.at(numbers))
     return result
+
+
+def sizer(values: Sequence[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
+    """``at_sizes`` of values many of which are alike, as a function of the numbers; what is alike comes as one object.
+    It is called with many numbers."""
+    kinds = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    places = [kinds[value] for value in values]
+
+    def sized(numbers: Sequence[int]) -> tuple[T, ...]:
+        made = [at_sizes(kind, numbers) for kind in kinds]
+        return tuple([made[place] for place in places])
+
+    return sized
 
 
 def largest(value: T) -> T:
@@ -567,7 +601,7 @@ def _plain_atom(atom: Atom) -> Any:
 
 
 def from_plain(data: Any) -> int:
-    """What ``to_plain`` made such data of.
+    """The size that ``to_plain`` made such data of.
 
     Raises:
         ValueError: nothing.

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from numbers import Real
 from operator import index, is_
@@ -396,14 +396,20 @@ def _normal(terms: dict[Monomial, int]) -> Size:
     return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), [_order(atom) for atom in item[0]]))))
 
 
-def dim(name: str) -> Dim:
+def dim(name: str, *, max: int | None = None, ranges: Sequence[int] | None = None) -> Dim:
     """A size that several placeholders share; the feeds of a call bind it and are checked against each other.
 
     It stands wherever a size may, and ``+``, ``-``, ``*`` and ``//`` make further sizes of it. Two calls with one name
     give the same size.
 
+    Args:
+        max: one program serves all sizes up to this one. Sizes above it have ranges as if it had not been given.
+        ranges: the last size of each range for which a program is compiled, in ascending order; each range begins
+            behind the one before. By default they are 16, 32, 64 and so on.
+
     Raises:
-        GraphError: the name is no text.
+        GraphError: the name is no text; ``max`` or a number of ``ranges`` is no positive int, or the latter do not
+            ascend; both are given.
 
     Example:
         >>> n = sg.dim("n")
@@ -414,10 +420,22 @@ def dim(name: str) -> Dim:
         (2*n,)
         >>> n == sg.dim("n")
         True
+        >>> steps, sess = sg.dim("steps", max=100), sg.Session()
+        >>> mean = sg.mean(z := sg.placeholder((steps,)))
+        >>> float(sess.run(mean, {z: [1.0, 2.0]})), float(sess.run(mean, {z: [1.0] * 70}))
+        (1.5, 1.0)
+        >>> sess.compile_count
+        1
     """
     if not isinstance(name, str):
         raise GraphError(f"dim: expected a name, actual {name!r}")
-    return _size_of(Symbol(0, name))
+    if max is not None and ranges is not None:
+        raise GraphError(f"dim {name!r}: expected max or ranges, actual both: max={max!r}, ranges={ranges!r}")
+    given = [max] if max is not None else () if ranges is None else ranges
+    ends = integers(given, f"dim {name!r}: {'ranges' if max is None else 'max'}", 1)
+    if any(a >= b for a, b in itertools.pairwise(ends)):
+        raise GraphError(f"dim {name!r}: expected ranges whose ends ascend, actual {tuple(ends)}")
+    return _size_of(Symbol(0, name, ends))
 
 
 def open_size(name: str) -> Dim:
@@ -427,6 +445,17 @@ def open_size(name: str) -> Dim:
 
 def _size_of(symbol: Symbol) -> Dim:
     return Dim((((symbol,), 1),))
+
+
+def symbols_of(shape: Shape) -> Iterator[Symbol]:
+    """The symbols that a shape names, once for each time."""
+    for size in shape:
+        for monomial, _ in size.terms if isinstance(size, Dim) else ():
+            for atom in monomial:
+                if isinstance(atom, Symbol):
+                    yield atom
+                else:
+                    yield from symbols_of((atom.numerator, atom.denominator))
 
 
 Bindings = Mapping[Symbol, int]

@@ -5,6 +5,7 @@
     layer      a program reads weights that nothing trains, while those of an equal layer, made by the same line, are
     repeated   a cell or a turn of a loop has made a module once more, beside the first (``staticgrad.reruns``)
     growth     the same call of the program declares the same ops anew and runs them, again and again
+    sizes      one executable has compiled a program for each of several sizes, as one cannot serve them
 
 All of it is looked for where a session makes a program, and costs nothing where it has one.
 """
@@ -15,13 +16,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from staticgrad import boundary
 from staticgrad.errors import (
     DuplicateLayerWarning,
     GrowthWarning,
     ModeWarning,
+    RecompileWarning,
     SourceLine,
     StaleGradientWarning,
     is_inside,
@@ -30,6 +32,7 @@ from staticgrad.errors import (
 from staticgrad.graph import HOOKED, GradientCall, Graph, Node, Tensor
 from staticgrad.reach import reach
 from staticgrad.reruns import check_repeated
+from staticgrad.types import Symbol, symbols_of
 
 GROWTHS = 3  # how often a call declares the same ops once more and runs them, until that is warned of
 MANY_GROWTHS = 10  # the same where programs are used again, or where it cannot be known
@@ -294,3 +297,38 @@ def _signature(node: Node, before: int, start: int) -> object:
     filled = getattr(initial, "fill", type(initial))
     called = getattr(getattr(node.attrs, "function", None), "__code__", None)
     return node.op.name, node.source, tuple([y.type for y in node.outputs]), operands, filled, called
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+class Refusal(Protocol):
+    """Why a program needs some sizes known: its text says it."""
+
+    @property
+    def symbols(self) -> frozenset[Symbol]: ...
+
+
+def warn_of_sizes(
+    feeds: Sequence[Tensor], refused: Sequence[Refusal], shapes: Sequence[Sequence[tuple[int, ...]]]
+) -> None:
+    """Warn that each of several sizes of ``feeds`` has a program of its own.
+
+    Args:
+        refused: why, one after the other.
+        shapes: those of the feeds of the calls so far.
+    """
+    fixed = frozenset().union(*(why.symbols for why in refused))
+    found = []
+    for number, x in enumerate(feeds):
+        axes = [axis for axis, size in enumerate(x.shape) if fixed.intersection(symbols_of((size,)))]
+        for axis in axes:
+            sizes = ", ".join(map(str, dict.fromkeys(given[number][axis] for given in shapes)))
+            found.append(f"{x.name!r} on axis {axis} (so far {sizes})")
+    why = "; ".join(dict.fromkeys(map(str, refused)))
+    warn(
+        RecompileWarning,
+        f"each size of {' and of '.join(found)} compiles a program of its own, as no program for a range of sizes is to"
+        f" be had: {why}. Declare the size as a number, or pad to a few sizes; with sess.compile(..., sizes='exact')"
+        " nothing is warned of",
+    )

@@ -25,8 +25,8 @@ from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
 TOOLS = (
-    "answers", "calls", "catalog", "chart", "compile_time", "convolutions", "gemm", "kernel_cases", "kernels",
-    "measure", "models", "peers", "report", "run", "systems", "turns", "workloads",
+    "answers", "calls", "catalog", "chart", "compile_time", "convolutions", "gemm", "growing", "kernel_cases",
+    "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
 
@@ -365,6 +365,45 @@ def test_kernels_times_nothing_but_right_answers(tools: Any, gradient: bool, mon
     if not gradient:
         with pytest.raises(SystemExit, match=r"squares .*: staticgrad and numpy differ"):
             tools.kernels.measured("squares", case, ((5, 7),), given, tools.systems.installed())
+
+
+# -- open sizes -------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_reports_ratios_and_first_calls(tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [tools.sizes.Row("mlp", (16,), 1e-6, 2e-6, None), tools.sizes.Row("mlp", (9,), 2e-6, 1e-6, 2e-3)]
+    assert tools.sizes.report_ratios(iter(rows)) == rows
+    said = capsys.readouterr().out
+    assert "| mlp | 9 | 2.0 | 1.0 | 2.00 | 2.000 |" in said
+    assert "mlp: geometric mean 1.00, worst 0.50 at 16" in said
+    assert "1 of 1" in said
+
+
+def test_sizes_measures_the_largest_of_ranges_and_drawn_ones(tools: Any) -> None:
+    given = argparse.Namespace(drawn=2, seed=0, threads=1, seconds=0.0)
+    pairs, training = tools.sizes.sized_programs.distances(most=(32, 16)), tools.sizes.sized_programs.mlp(trains=True)
+    rows = list(tools.sizes.measured(pairs, given))
+    assert [row.sizes for row in rows[:2]] == [(16, 16), (32, 16)]
+    assert [row.new is None for row in rows] == [True, True, False, False]
+    assert all(row.ratio > 0 for row in [*rows, *tools.sizes.measured(training, given)])
+    assert tools.sizes.maxima(training) == [(16,), (32,), (64,), (128,)]
+
+
+def test_programs_of_realistic_sizes_are_declared_without_a_warning(tools: Any) -> None:
+    for program in tools.sizes.programs():
+        assert program.declare().fetches
+        assert len(program.arrays(tools.sizes.maxima(program)[0])) == len(program.declare().feeds)
+
+
+def test_a_growing_text_is_the_references_or_is_refused(tools: Any) -> None:
+    given = argparse.Namespace(tokens=4, width=8, layers=1, threads=1, seed=0)
+    want, got = (tools.growing.write(system, given) for system in ("numpy", "staticgrad"))
+    assert tools.sizes.mismatch(got, want) == ""
+    assert len(got.tokens) == 5
+    assert 0 < got.first_s <= got.total_s
+    assert tools.sizes.mismatch(replace(got, tokens=[0, 0, 0, 0, 0]), replace(want, tokens=[0, 0, 1, 0, 0])) != ""
+    wrong = [[x + 0.01 for x in scores] for scores in got.scores]
+    assert tools.sizes.mismatch(replace(got, scores=wrong), want).startswith("scores differ")
 
 
 # -- warnings: what the suite makes errors of them ---------------------------------------------------------------------

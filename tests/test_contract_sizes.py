@@ -40,7 +40,7 @@ def test_sizes_that_feeds_bind(backend: str) -> None:
         np.testing.assert_allclose(out["mean"], a.mean(0), rtol=1e-6)
         np.testing.assert_array_equal(out["wide"], np.repeat(a.sum(1, keepdims=True), 4, 1))
         np.testing.assert_array_equal(out["pairs"], a[:, :, None] - a[:, None, :])
-    assert sess.compile_count == 3
+    assert sess.compile_count == (1 if backend == "compiled" else 3)
 
 
 def test_a_free_size_never_broadcasts(backend: str) -> None:

@@ -18,8 +18,8 @@ from tree import ROOT, modules
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
         "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
-        "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach", "staticgrad.tables",
-        "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks")),
+        "staticgrad.extents", "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
+        "staticgrad.tables", "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
@@ -83,7 +83,7 @@ AT_ONCE = {
     "staticgrad",
     *(
         f"staticgrad.{name}"
-        for name in ("boundary", "collection", "errors", "forks", "frozen", "graph", "hints", "numpy_calls")
+        for name in ("boundary", "collection", "errors", "extents", "forks", "frozen", "graph", "hints", "numpy_calls")
     ),
     *(f"staticgrad.{name}" for name in ("optable", "reach", "scopes", "types")),
 }

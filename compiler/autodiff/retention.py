@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
+from staticgrad.extents import at_sizes
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.reach import reach
@@ -89,7 +90,7 @@ class Retention(Generic[H]):
             never released, unless an order is declared.
         order: the backwards that will be asked for, one entry a call (a tensor or several): each then spends only
             what no later one passes and releases what no later one reads, and a call out of that order is refused.
-        shapes: of outputs whose declared shape is not the bound one.
+        shapes: of outputs whose declared shape is not the bound one, which may have open sizes.
         ends: fed tensors, where gradients end.
         reads: what a backward of some outputs reads; default: what any of the nodes reads that it passes.
     """
@@ -169,10 +170,16 @@ class Retention(Generic[H]):
 
     # -- refusals ---------------------------------------------------------------------------------------------------
 
-    def check(self, before: Spent[H], outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None) -> None:
-        """Refuse what is wrong whatever is spent; see ``Ledger.admit``."""
+    def check(
+        self,
+        before: Spent[H],
+        outputs: Sequence[Tensor],
+        grad_shapes: Sequence[Shape | None] | None,
+        sizes: Sequence[int] = (),
+    ) -> None:
+        """Refuse what is wrong whatever is spent; see ``Ledger.admit``. ``sizes`` are the open ones of the tape."""
         self._check_known(outputs)
-        self._check_outputs(outputs, grad_shapes or [None] * len(outputs))
+        self._check_outputs(outputs, grad_shapes or [None] * len(outputs), sizes)
         self._check_order(before, outputs)
 
     def _check_known(self, outputs: Sequence[Tensor]) -> None:
@@ -183,13 +190,15 @@ class Retention(Generic[H]):
                 names = ", ".join(sorted(repr(x.name) for x in self._outputs))
                 raise FetchError(f"{y!r} is no output of this tape, whose outputs are {names}")
 
-    def _check_outputs(self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None]) -> None:
+    def _check_outputs(
+        self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None], sizes: Sequence[int]
+    ) -> None:
         if len(grad_shapes) != len(outputs):
             raise GradientError(
                 f"backward: expected a gradient (or None) for each output: {len(outputs)}, actual {len(grad_shapes)}"
             )
         for y, given in zip(outputs, grad_shapes, strict=True):
-            shape = self._shapes.get(y, y.shape)
+            shape = at_sizes(self._shapes.get(y, y.shape), sizes)
             if given is None and y.requires_grad and product(shape) != 1:
                 raise GradientError(
                     f"grad can be implicitly created only for scalar outputs: {y.name!r} has shape {shape};"
@@ -223,10 +232,11 @@ class Ledger(Generic[H]):
     after; and to ``begun`` in one step with its beginning, if it may be interrupted when it has overwritten what was
     donated to it: the tape is then torn."""
 
-    __slots__ = ("_calls", "_changes", "_rule", "begun", "ran", "state")
+    __slots__ = ("_calls", "_changes", "_rule", "_sizes", "begun", "ran", "state")
 
-    def __init__(self, rule: Retention[H]) -> None:
+    def __init__(self, rule: Retention[H], sizes: Sequence[int] = ()) -> None:
         self._rule = rule
+        self._sizes = sizes  # the open ones, where the rule is for tapes of many sizes
         self._calls = 0
         self._changes: list[tuple[int, Passage[H]]] = []  # the calls that changed the state
         self.begun: deque[Passage[H]] = deque()  # an admitted backward that has begun, and is not yet counted
@@ -254,11 +264,15 @@ class Ledger(Generic[H]):
             BuffersFreedError: a node that saves is spent.
         """
         before = self.state
-        self._rule.check(before, outputs, grad_shapes)
+        self.check(outputs, grad_shapes)
         node = self._rule.blocked(before, outputs, inputs)
         if node is not None:
             raise self._freed(node)
         return self._rule.passage(before, outputs, retain_graph, inputs)
+
+    def check(self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None = None) -> None:
+        """Refuse what ``admit`` refuses whatever is spent."""
+        self._rule.check(self.state, outputs, grad_shapes, self._sizes)
 
     def settle(self) -> None:
         """Count the backwards that ran."""

@@ -13,9 +13,10 @@ until the first write of state.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
@@ -28,6 +29,7 @@ from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.extents import OpenSizeError
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
@@ -47,12 +49,23 @@ class ModuleText:
     polls: bool  # it looks whether it shall end
 
 
+@contextlib.contextmanager
+def asking(step: Step) -> Iterator[None]:
+    """Let what has to be known about sizes inside name the step."""
+    try:
+        yield
+    except OpenSizeError as error:
+        error.asked_by(step.name, step.source)
+        raise
+
+
 @phase("plan kernels")
 def plan_kernels(steps: Sequence[Step], target: Target, workers: int) -> None:
     """Decide how each kernel is run, and give its step the buffer that it needs beside its operands."""
     for step in steps:
         if step.kernel is not None:
-            step.planned = planned = plan_kernel(step.kernel, target)
+            with asking(step):
+                step.planned = planned = plan_kernel(step.kernel, target)
             nbytes = planned.scratch_bytes(workers)
             if nbytes:
                 step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
@@ -176,7 +189,8 @@ class _Main:
             if time == self.polls_before and time:
                 commit(self.f)
             polls = time < self.polls_before
-            self._step(step, polls)
+            with asking(step):
+                self._step(step, polls)
             if polls:
                 self._look(step)
             self._note_time(time + 1)

@@ -23,7 +23,7 @@ import numpy as np
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import Atom, Extent, OpenSize, is_open, proven
+from staticgrad.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.frozen import frozen, record
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
@@ -386,6 +386,15 @@ class Function:
             self._computed[key] = self._first("i64", f"{op} {a}, {b.text}")
         return self._computed[key]
 
+    def call_first(self, function: str, result: str, number: int) -> Value:
+        """What a function of the module returns for a number that depends on the open sizes alone: it is called once,
+        when this function begins."""
+        key = ("call", function, self.index(number).text)
+        if key not in self._computed:
+            text = f"call {result} {self.symbol(function).text}({self.index(number)})"
+            self._computed[key] = self._first(result, text)
+        return self._computed[key]
+
     # -- arithmetic ---------------------------------------------------------------------------------------------
 
     def binary(self, op: str, a: Value, b: Value) -> Value:
@@ -466,17 +475,17 @@ class Function:
 
     def min(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            if proven(lambda: a <= b):
+            if at_most(a, b):
                 return a
-            if proven(lambda: b <= a):
+            if at_most(b, a):
                 return b
         return self.intrinsic("llvm.smin.i64", "i64", self.index(a), self.index(b))
 
     def max(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
-            if proven(lambda: a >= b):
+            if at_most(b, a):
                 return a
-            if proven(lambda: b >= a):
+            if at_most(a, b):
                 return b
         return self.intrinsic("llvm.smax.i64", "i64", self.index(a), self.index(b))
 
@@ -542,9 +551,9 @@ class Function:
         where the loop does not turn). ``nonempty`` promises at least one turn; it is found out for constants.
         """
         if isinstance(start, int) and isinstance(stop, int):
-            if proven(lambda: start >= stop):
+            if at_most(stop, start):
                 raise ValueError("an empty loop: ask before opening it")
-            nonempty = nonempty or proven(lambda: start < stop)
+            nonempty = nonempty or at_most(start + 1, stop)
         first, last, by = self.index(start), self.index(stop), self.index(step)
         before, body, done = self._block, self.label("loop"), self.label("done")
         if nonempty:

@@ -46,12 +46,14 @@ from staticgrad.compiler.emit.llvm import (
     IRModule,
     Value,
     integer,
+    is_number,
     lanes_of,
     memory_type,
     vector,
 )
 from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
 from staticgrad.compiler.emit.target import Target
+from staticgrad.extents import at_most, highest, is_open, is_same, lowest
 from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
@@ -61,6 +63,7 @@ MOST_VECTORS = 8  # of a tile of one or two rows
 HIDING = 8  # sums at once hide the latency of a multiply-add
 SHORT_ROW_BYTES = 256  # of a copy
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
+ENOUGH_SIZES = 256  # to see all panels that results of many sizes have: of as many columns at most, of few rows
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
 
 
@@ -294,6 +297,9 @@ class Tiling:
     and apart that each is prefetched some turns ahead, with ``far_a`` the lines of an A that is contiguous along m.
     With ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which
     is read once, needs no copy with room behind its rows.
+
+    Where m or n are open, so are the numbers of panels, their rows, and what the last panel has (``opened``).
+    ``open_rows`` are the heights of panels, ``open_vectors`` the vectors of a last panel that occur then.
     """
 
     dtype: np.dtype
@@ -313,6 +319,8 @@ class Tiling:
     far: bool = False
     far_a: bool = False
     exact: bool = False
+    open_rows: tuple[int, ...] = ()
+    open_vectors: tuple[int, ...] = ()
 
     @property
     def costs(self) -> ProductCosts:
@@ -323,7 +331,10 @@ class Tiling:
     def chains(self) -> int:
         """The number of sums of each element, of every so many terms: a result of few vectors would wait for the
         latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
-        vectors = self.m * -(-self.n // self.lanes)
+        return self._chains_of(self.m * -(-self.n // self.lanes))
+
+    def _chains_of(self, vectors: int) -> int:
+        """The number of sums of each element of so many vectors."""
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
             return 1
         return 1 << (HIDING // vectors).bit_length() - 1
@@ -341,14 +352,14 @@ class Tiling:
 
     @property
     def edge(self) -> bool:
-        """True if some vector is not whole."""
-        return self.last_lanes != self.lanes
+        """True if some vector is not whole, or may not be."""
+        return is_open(self.last_lanes) or self.last_lanes != self.lanes
 
     def stored(self, *, last: bool) -> int:
         """The valid lanes of the last vector of a row of C, in the last column panel or another."""
         if self.folded and last:
             return 0
-        columns = self.n - (self.column_panels - 1) * self.width if last else self.width
+        columns = (self.n - 1) % self.width + 1 if last else self.width
         return (columns - 1) % (self.lanes * self.terms) + 1
 
     @property
@@ -361,16 +372,24 @@ class Tiling:
         """The last vector is masked off as a whole."""
         return self.last_lanes == 0
 
+    @property
+    def is_open(self) -> bool:
+        """True if the sizes of the result are not known."""
+        return is_open(self.m) or is_open(self.n)
+
     def heights(self) -> tuple[int, ...]:
         """The row counts that occur, the taller first."""
+        if self.open_rows:
+            return self.open_rows
         return tuple(h for h, some in ((self.rows, self.tall), (self.rows - 1, self.row_panels - self.tall)) if some)
 
     def column_kinds(self) -> tuple[tuple[int, bool], ...]:
-        """(vectors, edge) of the inner column panels and of the last one; equal ones where one function serves."""
-        last = (self.last_vectors, self.edge)
+        """(vectors, edge) of the inner column panels and of the last one, as wide as it may be; equal ones where one
+        function serves."""
+        last = (self.open_vectors[0] if self.open_vectors else self.last_vectors, self.edge)
         if self.column_panels == 1:
             return (last, last)
-        shared = self.masked and self.last_vectors == self.vectors
+        shared = self.masked and last[0] == self.vectors
         return (last if shared else (self.vectors, False), last)
 
     def variants(self) -> int:
@@ -379,7 +398,12 @@ class Tiling:
 
     def row_start(self, f: Function, panel: Index) -> Index:
         """The first row of row panel ``panel`` (``row_panels`` gives m)."""
-        if self.tall == self.row_panels:
+        if is_open(self.m) and isinstance(panel, int):
+            if is_number(panel, 0):
+                return 0
+            if is_same(panel, self.row_panels):
+                return self.m
+        elif not is_open(self.m) and self.tall == self.row_panels:
             return f.min(f.mul(panel, self.rows), self.m)
         return f.add(f.mul(panel, self.rows - 1), f.min(panel, self.tall))
 
@@ -427,6 +451,42 @@ def make_tiling(
     exact = by_masks and row_panels == 1 and terms == 1 and last_lanes not in (0, lanes)
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
                   last_vectors, last_lanes, target.isa.predicated, target.machine, terms, exact=exact)  # fmt: skip
+
+
+def opened(tiling: Tiling, m: int, n: int) -> Tiling:
+    """``tiling``, of the greatest sizes that m and n may have, as one of these: panels have as many rows and vectors at
+    most. Rows are balanced as they are for known sizes."""
+    if is_open(m):
+        most = tiling.rows
+        panels = -(-m // most)
+        rows = -(-m // panels)
+        tiling = replace(
+            tiling, m=m, rows=rows, tall=m - panels * (rows - 1), row_panels=panels, open_rows=_heights(m, most)
+        )
+    if is_open(n):
+        last = (n - 1) % tiling.width + 1
+        side_by_side = tiling.terms > 1 and not tiling.of_dots  # all columns are in one panel, in as many vectors
+        vectors = tiling.vectors if side_by_side else -(-last // tiling.lanes)
+        several = () if side_by_side else _numbers(n, lambda n: -(-((n - 1) % tiling.width + 1) // tiling.lanes))
+        tiling = replace(
+            tiling, n=n, column_panels=-(-n // tiling.width), last_vectors=vectors,
+            last_lanes=(n - 1) % tiling.lanes + 1, open_vectors=several,
+        )  # fmt: skip
+    return tiling
+
+
+def _heights(m: int, most: int) -> tuple[int, ...]:
+    """The heights that balanced panels of at most so many rows have, the tallest first."""
+    tall = _numbers(m, lambda m: -(-m // -(-m // most)))
+    low = _numbers(m, lambda m: m // -(-m // most))
+    return tuple(sorted({*tall, *low}, reverse=True))
+
+
+def _numbers(size: int, number: Callable[[int], int]) -> tuple[int, ...]:
+    """The values of a function of a size, the greatest first. It is asked for sizes from the lowest one on, of which
+    there are enough for all values that it takes."""
+    low, high = lowest(size), highest(size)
+    return tuple(sorted({number(n) for n in range(low, min(high, low + ENOUGH_SIZES) + 1)}, reverse=True))
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
@@ -504,17 +564,62 @@ def choose_tile(
     column_panel: Index,
 ) -> tuple[Value, Value]:  # fmt: skip
     """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
+
+    def name(rows: int, vectors: int, edge: bool) -> str:
+        chains = tiling._chains_of(rows * vectors) if tiling.is_open else tiling.chains
+        return emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far,
+                                        tiling.far_a, chains, tiling.exact and edge))  # fmt: skip
+
     inner, last = tiling.column_kinds()
-    names = [
-        [emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.far_a,
-                             tiling.chains, tiling.exact and edge))
-         for vectors, edge in (inner, last)]
-        for rows in tiling.heights()
-    ]  # fmt: skip
     end = tiling.column_panels - 1
-    by_column = [choose_below(f, column_panel, end, f.symbol(a), f.symbol(b)) for a, b in names]
+    if tiling.is_open:
+        pairs = [_open_pair(f, tiling, name, inner, last, rows) for rows in (tiling.rows, tiling.rows - 1)]
+        pairs = pairs[: 1 if is_number(tiling.row_panels, 1) or len(tiling.heights()) == 1 else 2]
+    else:
+        pairs = [(f.symbol(name(rows, *inner)), f.symbol(name(rows, *last))) for rows in tiling.heights()]
+    by_column = [choose_below(f, column_panel, end, a, b) for a, b in pairs]
     function = by_column[0] if len(by_column) == 1 else choose_below(f, row_panel, tiling.tall, *by_column)
-    return function, choose_below(f, column_panel, end, *(integer(tiling.stored(last=last)) for last in (False, True)))
+    return function, choose_below(f, column_panel, end, *(f.index(tiling.stored(last=last)) for last in (False, True)))
+
+
+def _open_pair(
+    f: Function, tiling: Tiling, name: Callable[[int, int, bool], str], inner: tuple[int, bool],
+    last: tuple[int, bool], rows: int,
+) -> tuple[Value, Value]:  # fmt: skip
+    """The functions for a row panel of so many rows, which are open, in the inner column panels and in the last one."""
+    heights = tiling.heights()
+    several = tiling.open_vectors or (last[0],)
+    of_last = {(h, v): name(h, v, last[1]) for h in heights for v in several}
+    chosen = _one_of(f, of_last, rows, tiling.last_vectors)
+    if is_number(tiling.column_panels, 1):
+        return chosen, chosen
+    return _one_of(f, {(h, inner[0]): name(h, *inner) for h in heights}, rows, inner[0]), chosen
+
+
+def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: int) -> Value:
+    """The function for so many rows and vectors, of which ``names`` has those that occur: it is looked up once, when
+    the function under construction begins."""
+    if len(names) == 1:
+        return f.symbol(next(iter(names.values())))
+    wide = 2 * MOST_VECTORS  # more vectors than any tile has
+    number, numbers = rows * wide + vectors, tuple((h * wide + v, name) for (h, v), name in names.items())
+    if not is_open(number):
+        return f.symbol(dict(numbers)[number])
+    key = (_write_lookup, numbers)
+    function = f.module.shared(key)
+    if function is None:
+        lookup = f.module.function(f.module.unique("tile_of"), ["i64"], "ptr")
+        _write_lookup(lookup, numbers)
+        function = f.module.share(key, lookup.finish())
+    return f.call_first(function, "ptr", number)
+
+
+def _write_lookup(f: Function, numbers: Sequence[tuple[int, str]]) -> None:
+    """Return the function of a number; the first one of a number that there is not."""
+    chosen = f.symbol(numbers[0][1])
+    for number, name in numbers[1:]:
+        chosen = f.select(f.compare("icmp eq", f.params[0], integer(number)), f.symbol(name), chosen)
+    f.ret(chosen)
 
 
 def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
@@ -522,8 +627,11 @@ def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise:
     if below == otherwise:
         return below
     if isinstance(index, int):
-        return below if index < limit else otherwise
-    return f.select(f.compare("icmp slt", index, integer(limit)), below, otherwise)
+        if at_most(index + 1, limit):
+            return below
+        if at_most(limit, index):
+            return otherwise
+    return f.select(f.compare("icmp slt", f.index(index), f.index(limit)), below, otherwise)
 
 
 # -- loops over constants ---------------------------------------------------------------------------------------
@@ -535,7 +643,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 
     Constants must not be an empty range; a range known at run time may be.
     """
-    if isinstance(start, int) and isinstance(stop, int) and start < stop <= start + step:
+    if isinstance(start, int) and isinstance(stop, int) and at_most(start + 1, stop) and at_most(stop, start + step):
         yield start
         return
     loop: CountedLoop
@@ -545,16 +653,16 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 
 def by_width(f: Function, tiling: Tiling, panel: Index, columns: int, write: Callable[[int], None]) -> None:
     """Call ``write`` for the columns that a panel has of ``columns`` in all: the last panel may have fewer."""
-    width, ragged = tiling.width, columns % tiling.width
-    if ragged == 0:
+    width, ragged = tiling.width, (columns - 1) % tiling.width + 1
+    if is_same(ragged, width):
         write(width)
-    elif isinstance(panel, int):
+    elif is_number(tiling.column_panels, 1) if is_open(columns) else isinstance(panel, int):
         write(ragged)
     else:
-        last = integer(tiling.column_panels - 1)
-        with f.when(f.compare("icmp slt", panel, last)):
+        at, last = f.index(panel), f.index(tiling.column_panels - 1)
+        with f.when(f.compare("icmp slt", at, last)):
             write(width)
-        with f.when(f.compare("icmp eq", panel, last)):
+        with f.when(f.compare("icmp eq", at, last)):
             write(ragged)
 
 
@@ -569,41 +677,79 @@ class Matrix:
     row: Index
     column: Index
 
+    @property
+    def turned(self) -> Matrix:
+        """The transpose."""
+        return Matrix(self.base, self.column, self.row)
+
 
 def copy_matrix(
     f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0,
-    along_source: bool = True,
+    along_source: bool = True, asks: bool = False,
 ) -> None:  # fmt: skip
     """``to[r, c] = source[r, c]``: by vectors where columns are contiguous on both sides, through register
     transposes where rows are contiguous on one side and columns on the other, else element by element.
 
-    ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block).
-    Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
+    ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block); with
+    ``asks`` their size is asked for at run time. Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
     whose lines may lie pages apart, since lines that are left half done evict each other (conflict misses).
     """
-    if rows == 0 or columns == 0:
+    if is_number(rows, 0) or is_number(columns, 0):
         return
     if to.column == 1 and source.column == 1:
         lines = _far_lines(f.target, dtype, source.row, columns)
         _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
-    elif to.column == 1 and source.row == 1 and (lines := _block_lines(f.target, dtype, rows, columns, least)):
+    elif to.column == 1 and source.row == 1 and _transpose_side(dtype):
+        lines = _block_lines(f.target, dtype, rows, columns, least)
+        _turn(f, dtype, to, source, rows, columns, lines, along_source, asks)
+    elif to.row == 1 and source.column == 1 and _transpose_side(dtype):
+        lines = _block_lines(f.target, dtype, columns, rows, least)
+        _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks)
+    else:
+        _copy_strided(f, dtype, to, source, rows, columns)
+
+
+def _turn(
+    f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, lines: int,
+    along_source: bool, asks: bool,
+) -> None:  # fmt: skip
+    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any."""
+
+    def transpose(lines: int) -> None:
         how = (dtype, lines, along_source)
         f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.row, source.base, source.column, rows,
                     columns)  # fmt: skip
-    elif to.row == 1 and source.column == 1 and (lines := _block_lines(f.target, dtype, columns, rows, least)):
-        how = (dtype, lines, along_source)
-        f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.column, source.base, source.row,
-                    columns, rows)  # fmt: skip
+
+    side, whole = _transpose_side(dtype), f.target.lanes(dtype)
+    if lines == whole or (lines and not asks):
+        transpose(lines)
+    elif asks:
+        done = f.label("turned")
+        for width in (whole, side):
+            fits, after = f.label("fits"), f.label("narrower")
+            room = f.min(f.sub(rows, side), f.sub(columns, width))
+            f.branch_if(f.compare("icmp sge", f.index(room), integer(0)), fits, after)
+            f.block(fits)
+            transpose(width)
+            f.branch(done)
+            f.block(after)
+        _copy_strided(f, dtype, to, source, rows, columns)
+        f.branch(done)
+        f.block(done)
     else:
-        f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
-                    source.base, source.row, source.column, rows, columns)  # fmt: skip
+        _copy_strided(f, dtype, to, source, rows, columns)
+
+
+def _copy_strided(f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
+    f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
+                source.base, source.row, source.column, rows, columns)  # fmt: skip
 
 
 def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
     """Set ``count`` elements from ``to`` on to zero."""
-    if count != 0:
+    if not is_number(count, 0):
         f.call_leaf(f"zero.{dtype.name}", _write_zeros, (dtype,), to, count)
 
 
@@ -615,7 +761,8 @@ def _transpose_side(dtype: np.dtype) -> int:
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
     """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
     many, else the side of a square; 0 if registers do not help."""
-    side, (along, across) = _transpose_side(dtype), (s if isinstance(s, int) else least for s in (rows, columns))
+    along, across = (lowest(s) if isinstance(s, int) else least for s in (rows, columns))
+    side = _transpose_side(dtype)
     if side == 0 or min(along, across) < side:
         return 0
     lanes = target.lanes(dtype)
@@ -627,7 +774,7 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
     apart, which no prefetcher foresees. 0 where registers are many: their rows are not short."""
     if not target.machine.products.low or not isinstance(row, int) or not isinstance(columns, int):
         return 0
-    nbytes = columns * dtype.itemsize
+    row, nbytes = highest(row), highest(columns) * dtype.itemsize
     return -(-nbytes // LINE) if row * dtype.itemsize >= target.machine.far_bytes and nbytes <= SHORT_ROW_BYTES else 0
 
 
@@ -637,7 +784,8 @@ def _copy_rows(
 ) -> None:  # fmt: skip
     """Copy rows that are contiguous on both sides. Without masks the remainder of a row is moved in pieces of a power
     of two, if its length is known, else one by one. So many lines of each row are prefetched some rows ahead."""
-    rest = columns % f.target.lanes(dtype) if isinstance(columns, int) and not f.target.isa.predicated else None
+    known = isinstance(columns, int) and not is_open(columns) and not f.target.isa.predicated
+    rest = columns % f.target.lanes(dtype) if known else None
     stem = f"copy_rows.{dtype.name}{'.far' * (far_lines > 0)}"
     f.call_leaf(stem, _write_row_copy, (dtype, rest, far_lines), to, to_row, source, source_row, rows, columns)
 
@@ -729,9 +877,10 @@ def _write_zeros(f: Function, dtype: np.dtype) -> None:
 
 
 def pack_panel(
-    f: Function, tiling: Tiling, to: Value, source: Matrix, depth: Index, panel: Index, least: int
+    f: Function, tiling: Tiling, to: Value, source: Matrix, depth: Index, panel: Index, least: int, asks: bool = False
 ) -> None:  # fmt: skip
-    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more.
+    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more, and
+    is asked for at run time with ``asks``.
 
     What a last panel lacks is zero, so that whole vectors of it may be read.
     """
@@ -739,9 +888,10 @@ def pack_panel(
     base = f.offset(source.base, f.mul(f.mul(panel, width), source.column), memory_type(dtype))
 
     def write(columns: int) -> None:
-        if columns < width:
+        if is_open(columns) or columns < width:
             fill_zero(f, dtype, to, f.mul(depth, width))
-        copy_matrix(f, dtype, Matrix(to, width, 1), Matrix(base, source.row, source.column), depth, columns, least)
+        lines = Matrix(base, source.row, source.column)
+        copy_matrix(f, dtype, Matrix(to, width, 1), lines, depth, columns, least, asks=asks)
 
     by_width(f, tiling, panel, tiling.n, write)
 

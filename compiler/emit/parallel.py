@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -101,7 +101,7 @@ def quotient(f: Function, number: Index, by: int) -> Index:
     """``number // by`` of a number that is not negative."""
     if by == 1 or isinstance(number, int):
         return number // by if isinstance(number, int) else number
-    return f.binary("udiv", number, integer(by))
+    return f.binary("udiv", number, f.index(by))
 
 
 def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
@@ -109,7 +109,7 @@ def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
     whole = quotient(f, number, by)
     if by == 1 or isinstance(number, int):
         return whole, number % by if isinstance(number, int) else 0
-    return whole, f.binary("urem", number, integer(by))
+    return whole, f.binary("urem", number, f.index(by))
 
 
 def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:

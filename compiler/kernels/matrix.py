@@ -3,7 +3,8 @@
     Contraction ::= C[b, m, n] = Σ_k A[b, m, k]·B[b, k, n]
     Convolution ::= forward | input_grad | weight_grad of a two-dimensional convolution (cross-correlation)
 
-Every operand is described by element strides, so transposes and layouts are absorbed here; sizes are constants.
+Every operand is described by element strides, so transposes and layouts are absorbed here; sizes are constants, or
+extents of a program for ranges of sizes.
 An epilogue is a ranged nest over the result's indices, called for each finished part of the result while it is in
 cache; every element belongs to exactly one call. Its argument 0 is the raw result: at C's strides where that is
 stored, else at the strides of the emitter's ``raw_strides``, which depend on everything but the epilogue itself. The

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from staticgrad.collection import collection_held
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
+from staticgrad.extents import OpenSizeError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of, is_ordered
 from staticgrad.ops.effects import ASSIGN, LATEST_VALUE
@@ -257,7 +258,11 @@ class _NodeCopier:
             self._check_broadcast(node, inputs)
             declared = (x.type for x in node.value_inputs)
             with at_source(node.source):
-                types = infer_again(node.op.infer, attrs, declared, (x.type for x in inputs))
+                try:
+                    types = infer_again(node.op.infer, attrs, declared, (x.type for x in inputs))
+                except OpenSizeError as error:
+                    error.asked_by(node.name, node.source)
+                    raise
         new = Node(
             self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
             node.blocked,

@@ -12,7 +12,8 @@ asks says so; then they are one open size, and the region serves the calls in wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
@@ -21,7 +22,8 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.types import Bindings, Symbol, TensorType, bind
 
-Groups = Sequence[tuple[Symbol, ...]]
+T = TypeVar("T")
+Groups = Sequence[tuple[Symbol, ...]]  # by the numbers of open sizes, the symbols that are one
 
 
 class RangeError(Exception):
@@ -49,10 +51,11 @@ class RangedRegion:
     region: Region
     groups: tuple[tuple[Symbol, ...], ...]
 
-    def numbers(self, bindings: Bindings) -> tuple[int, ...] | None:
-        """The open sizes in a call; None where sizes differ that have to be equal."""
-        found = [{bindings[symbol] for symbol in group} for group in self.groups]
-        return tuple([next(iter(sizes)) for sizes in found]) if all(len(sizes) == 1 for sizes in found) else None
+
+def numbers_of(groups: Groups, bindings: Bindings) -> tuple[int, ...] | None:
+    """The open sizes in a call; None where sizes differ that have to be equal."""
+    found = [{bindings[symbol] for symbol in group} for group in groups]
+    return tuple([next(iter(sizes)) for sizes in found]) if all(len(sizes) == 1 for sizes in found) else None
 
 
 def cut_for_ranges(
@@ -70,7 +73,28 @@ def cut_for_ranges(
         RangeError: that leaves something open which has to be known.
         FetchError, FeedError, GraphError: as ``cut``.
     """
-    groups = [(symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0]
+
+    def made(types: Mapping[Tensor, TensorType], sizes: Bindings) -> Region:
+        return cut(graph, fetches, types, check_numerics=check_numerics, known=sizes)
+
+    return RangedRegion(*made_for_ranges(feeds, bindings, fixed, made))
+
+
+def made_for_ranges(
+    feeds: Mapping[Tensor, TensorType],
+    bindings: Bindings,
+    fixed: frozenset[Symbol],
+    make: Callable[[Mapping[Tensor, TensorType], Bindings], T],
+) -> tuple[T, tuple[tuple[Symbol, ...], ...]]:
+    """What ``make`` makes of the types of feeds and of the sizes that they bind, which are extents of the ranges of the
+    sizes in ``bindings``, but for those that are ``fixed``; and which symbols its open sizes are.
+
+    Raises:
+        RangeError: that leaves something open which has to be known.
+    """
+    groups: list[tuple[Symbol, ...]] = [
+        (symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0
+    ]
     while True:
         sizes = dict(bindings)
         for number, group in enumerate(groups):
@@ -79,14 +103,14 @@ def cut_for_ranges(
         types = {x: TensorType(bind(x.shape, sizes), fed.dtype) for x, fed in feeds.items()}
         try:
             with naming(groups):
-                region = cut(graph, fetches, types, check_numerics=check_numerics, known=sizes)
+                value = make(types, sizes)
         except RangeError as error:
             joined = _joined(error, groups, bindings)
             if joined is None:
                 raise
             groups = joined
         else:
-            return RangedRegion(region, tuple(groups))
+            return value, tuple(groups)
 
 
 def _joined(error: RangeError, groups: Groups, bindings: Bindings) -> list[tuple[Symbol, ...]] | None:

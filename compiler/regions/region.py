@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from staticgrad.errors import at_source
+from staticgrad.extents import OpenSizeError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, needed_nodes
 from staticgrad.ops.sources import ACCUMULATED_GRAD
@@ -52,7 +53,11 @@ def rebuild(region: Region, visit: Visit) -> Region:
                 control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
             start = len(graph.nodes)
             declared.move(node.source)
-            outputs = visit(node, inputs)
+            try:
+                outputs = visit(node, inputs)
+            except OpenSizeError as error:
+                error.asked_by(node.name, node.source)
+                raise
             if outputs is None:
                 outputs = graph.clone(node, inputs, control).outputs
             elif control or node.epoch:

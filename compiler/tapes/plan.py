@@ -28,6 +28,9 @@ Effects of the forward (print, py_call, statistics, assigns) are in ``plan.forwa
 The effects of a backward region, in order, are those that hooks declared and ``accumulate_grad`` nodes, whose keys are
 ``gradient_key(tensor)``: leaves that require a gradient and tensors with ``retain_grad``, after their hooks.
 Hooks and the retained set are read when ``plan_tape`` is called.
+
+Sizes may be extents: the plan is then one for all sizes of their ranges. What is kept is chosen by the greatest bytes,
+and the open sizes of all regions have the numbers that they have in the feeds.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.compiler.tapes.choice import ResidualChoice
 from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
+from staticgrad.extents import highest, largest, open_sizes
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor
@@ -54,7 +58,7 @@ from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK
 from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, VARIABLE, SourceAttributes, accumulated_grad
 from staticgrad.optable import FUNCTIONS
 from staticgrad.scopes import isolated, unscoped
-from staticgrad.types import TensorType, bind
+from staticgrad.types import Bindings, TensorType, bind
 
 _APART = 8  # so many outputs are derived each by itself when a tape is planned
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
@@ -73,6 +77,7 @@ class Residual:
 
     tensor: Tensor
     type: TensorType
+    nbytes: int  # at the greatest sizes
     origin: Origin
     index: int
     readers: frozenset[Node]
@@ -85,10 +90,6 @@ class Residual:
     @property
     def source(self) -> SourceLine | None:
         return self.tensor.source
-
-    @property
-    def nbytes(self) -> int:
-        return self.type.nbytes
 
     @property
     def reason(self) -> str:
@@ -124,6 +125,7 @@ def plan_tape(
     check_numerics: bool = False,
     memory_budget: int | float | None = None,
     without: Intervention | None = None,
+    sizes: Bindings | None = None,
 ) -> TapePlan:
     """Plan a forward of ``outputs`` and everything that their backwards will read.
 
@@ -131,13 +133,15 @@ def plan_tape(
         memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
             otherwise; where they would, more is rematerialized in the backward, chosen by minimum cut.
         without: plan as though this hook, retained gradient, print or callback had not been declared.
+        sizes: what the feeds bind, where these are extents.
 
     Raises:
         FetchError, FeedError, GraphError: as ``cut``.
+        OpenSizeError: a size has to be known.
         StaticGradError: no choice meets the budget.
     """
     check_fetches(graph, outputs)
-    return TapePlan(graph, outputs, feeds, check_numerics, memory_budget, without)
+    return TapePlan(graph, outputs, feeds, check_numerics, memory_budget, without, sizes)
 
 
 class TapePlan:
@@ -151,6 +155,7 @@ class TapePlan:
         check_numerics: bool,
         memory_budget: int | float | None,
         without: Intervention | None = None,
+        sizes: Bindings | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
         self._base = graph
@@ -161,7 +166,7 @@ class TapePlan:
         self._lock = reentrant_lock()
         self._graph = Derivation(graph)
         self._fed = {x: index for index, x in enumerate(feeds)}
-        self._sizes = bind_feeds(self._graph, feeds)
+        self._sizes = bind_feeds(self._graph, feeds, sizes)
         tensors = [y for node in self._graph.nodes for y in node.outputs]
         self._hooks = {x: x.hooks for x in tensors if x.hooks}
         self._after = {x: x.accumulation_hooks for x in tensors if x.accumulation_hooks}
@@ -206,12 +211,22 @@ class TapePlan:
         are derived, which is done again; any other may be among what a rule has derived here, and is left out where
         regions are cut."""
         if what.hooked is not None or what.retained is not None:
-            return TapePlan(self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what)
+            return TapePlan(
+                self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what, self._sizes
+            )
         made = copy(self)
         made._without = what
         with self._lock:
             made.forward = made._cut_forward()
         return made
+
+    def at_greatest(self) -> TapePlan:
+        """The plan for the greatest sizes of its ranges."""
+        types = tuple(self._feeds.values())
+        if not open_sizes(types):
+            return self
+        feeds = dict(zip(self._feeds, largest(types), strict=True))
+        return TapePlan(self._base, self.outputs, feeds, self._check_numerics, self._budget, self._without)
 
     def _cut_forward(self) -> Region:
         fed = set(() if self._without is None else self._without.fed)  # by a callback that is left out, kept as fed
@@ -233,28 +248,32 @@ class TapePlan:
         outputs: Sequence[Tensor],
         given: Sequence[bool] | None = None,
         inputs: frozenset[Tensor] | None = None,
+        known: Bindings | None = None,
     ) -> BackwardPlan:
         """The backward of ``outputs`` in one traversal.
 
         Args:
             given: parallel to ``outputs``: whether a gradient is handed in (fed after the residuals), or is ones.
             inputs: the tensors that accumulate, leaves or not; None: all leaves.
+            known: the numbers of sizes for which it is made, where the plan is one for ranges of them.
 
         Raises:
             GradientError: an op without a derivative is on the way, or a hook gives no gradient, or reads something
                 else than when the tape was planned.
+            OpenSizeError: a size has to be known.
         """
         ys = tuple(outputs)
+        sizes = {**self._sizes, **known} if known else self._sizes
         with self._lock:
             derived = self._derived(ys, inputs)
             wanted = self._bases(derived)
             first: dict[Residual, Tensor] = {}
             same = {x: first.setdefault(residual, x) for x, residual in wanted.items()}
             feeds: dict[Tensor, TensorType] = {x: residual.type for x, residual in wanted.items()}
-            for ct in derived.cotangents:
-                feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
+            for x in (*(feeds if known else ()), *derived.cotangents):
+                feeds[x] = TensorType(bind(x.shape, sizes), x.dtype)
             made = cut(
-                self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes,
+                self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=sizes,
                 without=self._without, same=same,
             )  # fmt: skip
         region = _with_ones(made, len(first), given or [True] * len(ys))
@@ -492,8 +511,8 @@ class TapePlan:
         )
 
     def nbytes(self, x: Tensor) -> int:
-        """The bytes of a declared tensor with the sizes of the feeds."""
-        return TensorType(bind(x.shape, self._sizes), x.dtype).nbytes
+        """The bytes of a declared tensor with the sizes of the feeds, at most."""
+        return highest(TensorType(bind(x.shape, self._sizes), x.dtype).nbytes)
 
     def _place(
         self,
@@ -508,10 +527,11 @@ class TapePlan:
             who = readers[x]
             nodes = frozenset() if None in who else frozenset(n for n in who if n is not None)
             if x in self._fed:
-                placed[x] = Residual(x, feeds[x], "fed", self._fed[x], nodes, False)
+                placed[x] = Residual(x, feeds[x], self.nbytes(x), "fed", self._fed[x], nodes, False)
             else:
                 type_ = self.forward.fetches[position[x]].type
-                placed[x] = Residual(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
+                is_output = position[x] < len(self.outputs)
+                placed[x] = Residual(x, type_, highest(type_.nbytes), "fetched", position[x], nodes, is_output)
         return placed
 
 

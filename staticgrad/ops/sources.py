@@ -311,7 +311,10 @@ FULL = register(
 
 def _number(value: Any, dtype: np.dtype) -> float | int | bool:
     """A number in a dtype; an extent, which only the compiler has, is an integer's."""
-    return value if is_open(value) else to_array(value, dtype).item()
+    if isinstance(value, int) and is_open(value):
+        return value
+    number: float | int | bool = to_array(value, dtype).item()
+    return number
 
 
 @public

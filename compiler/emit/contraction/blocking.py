@@ -34,6 +34,7 @@ from staticgrad.compiler.emit.microkernel import (
 )
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
+from staticgrad.extents import open_sizes
 from staticgrad.frozen import frozen
 
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
@@ -47,7 +48,7 @@ SEEMS_TOO_SLOW = 1.5
 @frozen
 class Orientation:
     """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
-    is not stored: then its layout is free."""
+    is not stored: then its layout is free. With ``one_by_one`` terms are not put side by side (``narrow``)."""
 
     dtype: np.dtype
     m: int
@@ -56,11 +57,13 @@ class Orientation:
     a: tuple[int, int]
     b: tuple[int, int]
     c: tuple[int, int] | None
+    one_by_one: bool = False
 
     def swap(self) -> Orientation:
         """Cᵀ = Bᵀ·Aᵀ."""
         c = None if self.c is None else (self.c[1], self.c[0])
-        return Orientation(self.dtype, self.n, self.m, self.k, (self.b[1], self.b[0]), (self.a[1], self.a[0]), c)
+        a, b = (self.b[1], self.b[0]), (self.a[1], self.a[0])
+        return Orientation(self.dtype, self.n, self.m, self.k, a, b, c, self.one_by_one)
 
 
 def given_orientation(kernel: Contraction) -> Orientation:
@@ -118,7 +121,7 @@ def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, 
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
-    narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
+    narrow = None if way.one_by_one else narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
     if narrow is not None and narrow[0] + _turning_back(way, tiling, turned=turned) < cycles:
         return narrow[0] + _turning_back(way, tiling, turned=turned), narrow[1]
     return cycles, tiling
@@ -129,8 +132,8 @@ def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, 
 
 def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
     """The blockings of a product that are worth measuring: the usual one, then others as they seem faster. None where
-    there is nothing to choose."""
-    if kernel.is_empty or kernel.k == 0:
+    there is nothing to choose, and where sizes are open."""
+    if kernel.is_empty or kernel.k == 0 or open_sizes(kernel):
         return ()
     given = given_orientation(kernel)
     if dots_swap(given, target) is not None or narrow_way(given, target) is not None:
@@ -170,7 +173,9 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
     """A flag that says whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``); else
     None."""
-    if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+    if given.dtype.kind != "f" or given.one_by_one or 0 in (given.m, given.n, given.k):
+        return None
+    if dots_swap(given, target) is not None:
         return None
     found = [
         (cycles, swapped, tiling)

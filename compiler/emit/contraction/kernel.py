@@ -44,6 +44,7 @@ from staticgrad.compiler.emit.parallel import (
 )
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.modes import took
+from staticgrad.extents import lowest
 from staticgrad.frozen import frozen
 
 
@@ -55,9 +56,9 @@ def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, e
 def _write(
     f: Function, kernel: Contraction, plan: ContractionPlan, epilogue: str | None, pointers: list[Value], pool: Value
 ) -> None:
-    took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
-    took("product: several blocks of terms", plan.block_depth < plan.way.k)
-    took("product: several passes over a block", plan.depth_block < plan.block_depth)
+    took("product: several blocks of columns", plan.has_blocks_of_columns)
+    took("product: several blocks of terms", plan.has_blocks_of_terms)
+    took("product: several passes over a block", plan.has_passes)
     if plan.share is None:
         _ContractionEmitter(f, plan, epilogue, pointers, *_scratch(f, plan, pointers[-1])).emit()
     else:
@@ -94,7 +95,8 @@ def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Opera
         return
     with span(f, *panels) as panel:
         skipped = f.mul(_behind(f, panel, block.panels[0]), plan.block_depth * tiling.width)
-        pack_panel(f, tiling, f.offset(to, skipped, element), source, block.depth, panel, plan.last_depth)
+        at = f.offset(to, skipped, element)
+        pack_panel(f, tiling, at, source, block.depth, panel, plan.last_depth, plan.is_open)
 
 
 def _behind(f: Function, index: Index, first: Index) -> Index:
@@ -179,7 +181,7 @@ class _ContractionEmitter:
         plan, f = self.plan, self.f
         with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
             panels = self.panels_from(first)
-            if plan.block_depth == plan.way.k:
+            if not plan.has_blocks_of_terms:
                 yield self.block_at(panels, 0)
             else:
                 with span(f, 0, plan.way.k, plan.block_depth) as start:
@@ -226,15 +228,16 @@ class _ContractionEmitter:
         if plan.via_scratch:
             to = Matrix(self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1])), *plan.c)
             size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
-            least = min(plan.tiling.heights()[-1], (way.n - 1) % plan.tiling.width + 1)  # rows or columns of a piece
-            copy_matrix(f, plan.kernel.dtype, to, Matrix(self.tile, plan.tile_stride, 1), *size, least, False)
+            least = min(plan.tiling.heights()[-1], lowest((way.n - 1) % plan.tiling.width + 1))  # of a piece
+            block_c = Matrix(self.tile, plan.tile_stride, 1)
+            copy_matrix(f, plan.kernel.dtype, to, block_c, *size, least, False, plan.is_open)
         if self.epilogue is None:
             return
         if isinstance(block.start, int):
             self._finish(batch, rows, columns)
         else:
             reached = f.index(f.add(block.start, plan.block_depth))
-            with f.when(f.compare("icmp sge", reached, integer(way.k))):
+            with f.when(f.compare("icmp sge", reached, f.index(way.k))):
                 self._finish(batch, rows, columns)
 
     def _dots(self, batch: list[Index], rows: Range) -> None:
@@ -268,10 +271,10 @@ class _ContractionEmitter:
         a = self._at(self._a(batch), (row0, way.a[0]), (start, way.a[1]))
         a_row, a_step = way.a
         if plan.pack_a:
-            rows, least = f.sub(tiling.row_start(f, panels[1]), row0), (way.k - 1) % plan.depth_block + 1
+            rows, least = f.sub(tiling.row_start(f, panels[1]), row0), min(plan.last_pass, tiling.heights()[-1])
             a_row, a_step = plan.packed_a_strides
             packed = Matrix(self.packed_a, a_row, a_step)
-            copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, min(least, tiling.heights()[-1]))
+            copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, least, asks=plan.is_open)
             a = self.packed_a
         c_stride = plan.tile_stride if plan.in_tile else plan.c[0]
         c = self.tile if plan.in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
@@ -369,7 +372,7 @@ class _Shared:
     def _block_of(self, part: ChunkFunction, emitter: _ContractionEmitter) -> _OperandBlock:
         """The block that the table says."""
         panels = emitter.panels_from(part.table.word(0))
-        return emitter.block_at(panels, 0 if self.plan.block_depth == self.plan.way.k else part.table.word(1))
+        return emitter.block_at(panels, part.table.word(1) if self.plan.has_blocks_of_terms else 0)
 
     def _batch_of(self, part: ChunkFunction) -> list[Index]:
         """The point of the batch that the table says."""

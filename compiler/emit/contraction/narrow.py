@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import first_lanes
-from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Value, is_number, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     Tiling,
@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.target import Target
+from staticgrad.extents import at_most, is_open
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
@@ -124,12 +125,12 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
     columns lack is zero. For dot products as ``[n][depth]``."""
     dtype, terms, n = tiling.dtype, tiling.terms, tiling.n
     if tiling.of_dots:
-        copy_matrix(f, dtype, Matrix(to, 1, depth), source, depth, n)
+        copy_matrix(f, dtype, Matrix(to, 1, depth), source, depth, n, asks=is_open(depth) or is_open(n))
         return
     element, row = memory_type(dtype), tiling.width * tiling.terms
     groups, rest = divmod(depth, terms)
     by_rows = source.column == 1 and f.target.isa.predicated
-    if rest or (n < tiling.width and not by_rows):
+    if not is_number(rest, 0) or not (by_rows or at_most(tiling.width, n)):
         fill_zero(f, dtype, to, packed_elements(tiling, depth))
     if by_rows:
         stem = f"interleave_rows{terms}.{dtype.name}"
@@ -144,7 +145,7 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
                 f.offset(source.base, f.mul(source.row, term), element), f.mul(source.row, terms), source.column
             )
             copy_matrix(f, dtype, each, line, groups, n)
-    if rest:
+    if not is_number(rest, 0):
         last = Matrix(f.offset(to, groups * row, element), 1, terms)
         behind = f.offset(source.base, f.mul(source.row, groups * terms), element)
         copy_matrix(f, dtype, last, Matrix(behind, source.row, source.column), rest, n)

@@ -11,6 +11,10 @@ the target. A ``Contraction`` comes in, a ``ContractionPlan`` goes out; the epil
 4. *Tiles* that share a panel of B follow one another, or those that share rows of A where C is long and k short.
 5. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a block,
    a group of rows by a strip of columns.
+
+Where sizes are open all of this is decided for the greatest ones. Then the sizes of tiles, groups, passes, blocks and
+chunks are numbers, and how many of each there are follows from the sizes of a call; scratch memory is that of the
+greatest.
 """
 
 from __future__ import annotations
@@ -34,12 +38,13 @@ from staticgrad.compiler.emit.contraction.blocking import (
 )
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
+from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, opened, round_up, tile_lanes
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.extents import at_most, is_open, largest, lowest, open_sizes
 from staticgrad.frozen import frozen
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -110,7 +115,7 @@ class ContractionPlan:
     def b_bytes(self) -> int:
         """The bytes of a packed block of B, or of the column of dot products."""
         elements = self.columns_per_block * packed_elements(self.tiling, self.block_depth) if self.packs_b else 0
-        return aligned_bytes(self.way.k * self.way.n if self.copies_column else elements, self.kernel.dtype)
+        return aligned_bytes(largest(self.way.k * self.way.n if self.copies_column else elements), self.kernel.dtype)
 
     @property
     def copies_column(self) -> bool:
@@ -120,7 +125,7 @@ class ContractionPlan:
     @property
     def a_bytes(self) -> int:
         """The bytes of the packed A of a group."""
-        lines = self.group_rows if self.layout == "rows" else self.depth_block
+        lines = self.group_rows if self.layout == "rows" else largest(self.depth_block)
         return aligned_bytes(max(self.packed_a_strides) * lines, self.kernel.dtype) if self.pack_a else 0
 
     @property
@@ -138,14 +143,14 @@ class ContractionPlan:
         """Strides of packed A, which is contiguous along m where A is, so that packing turns nothing: the other stride
         is an odd number of cache lines, which so fall into different sets."""
         line = max(1, LINE // self.kernel.dtype.itemsize)
-        lines = -(-(self.depth_block if self.layout == "rows" else self.group_rows) // line)
+        lines = -(-(largest(self.depth_block) if self.layout == "rows" else self.group_rows) // line)
         pitch = (lines | 1) * line
         return (pitch, 1) if self.layout == "rows" else (1, pitch)
 
     @property
     def group_rows(self) -> int:
         """The most rows that a group has."""
-        return min(self.way.m, self.panels_per_group * self.tiling.rows)
+        return min(largest(self.way.m), self.panels_per_group * largest(self.tiling.heights()[0]))
 
     @property
     def own_bytes(self) -> int:
@@ -163,8 +168,33 @@ class ContractionPlan:
 
     @property
     def last_depth(self) -> int:
-        """The number of terms of the last block of B."""
-        return (self.way.k - 1) % self.block_depth + 1 if self.way.k else 0
+        """The number of terms of the last block of B; of the shortest one that may be, where k is open."""
+        return lowest((self.way.k - 1) % self.block_depth + 1) if self.way.k else 0
+
+    @property
+    def last_pass(self) -> int:
+        """The number of terms of the last pass over k; of the shortest one that may be, where k is open."""
+        return lowest((self.way.k - 1) % self.depth_block + 1)
+
+    @property
+    def has_blocks_of_columns(self) -> bool:
+        """True if B is packed for some of its columns at a time."""
+        return not at_most(self.tiling.column_panels, self.columns_per_block)
+
+    @property
+    def has_blocks_of_terms(self) -> bool:
+        """True if a block of B has some terms only."""
+        return not at_most(self.way.k, self.block_depth)
+
+    @property
+    def has_passes(self) -> bool:
+        """True if there may be several passes over a block."""
+        return not at_most(self.block_depth, self.depth_block)
+
+    @property
+    def is_open(self) -> bool:
+        """True if some sizes are open."""
+        return bool(open_sizes(self.kernel))
 
     @property
     def on_stack(self) -> bool:
@@ -185,7 +215,7 @@ class ContractionPlan:
             lines.append(f"B {given}, {self.columns_per_block} panels of {self.block_depth} terms at a time")
         if self.pack_a:
             lines.append(f"A packed, {self.group_rows} rows at a time")
-        if self.depth_block < self.way.k:
+        if not at_most(self.way.k, self.depth_block):
             lines.append(f"passes of {self.depth_block} terms of {self.way.k}")
         if self.via_scratch:
             lines.append("C by way of scratch memory")
@@ -225,7 +255,8 @@ def planned(kernel: Contraction, target: Target) -> PlannedContraction:
 def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
     """The kernel had better be given operand ``number`` packed, if that stays the same from call to call."""
     plain = not kernel.is_empty and not kernel.batch
-    return plain and is_worth_packing(given_orientation(kernel), target, number)
+    operand = (kernel.k, kernel.n, kernel.b_strides) if number else (kernel.m, kernel.k, kernel.a_strides)
+    return plain and not open_sizes(operand) and is_worth_packing(given_orientation(largest(kernel)), target, number)
 
 
 def _seconds(kernel: Contraction, target: Target) -> float:
@@ -245,7 +276,46 @@ def plan_of(kernel: Contraction, target: Target) -> ContractionPlan:
 @functools.lru_cache(maxsize=4096)
 def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     """Decide everything that depends on sizes, strides and the target alone."""
-    given, row_block = given_orientation(kernel), target.sized(ROW_BLOCK)
+    return _open_plan(kernel, target) if open_sizes(kernel) else _known_plan(kernel, given_orientation(kernel), target)
+
+
+def _open_plan(kernel: Contraction, target: Target) -> ContractionPlan:
+    """The plan for the greatest of the open sizes, with the panels, passes and blocks that other sizes have."""
+    great, given = largest(kernel), given_orientation(kernel)
+    plan = _known_plan(great, largest(given), target)
+    way = given.swap() if plan.swapped else given
+    tiling = plan.tiling
+    if is_open(way.n) and tiling.terms > 1 and -(-tiling.vectors // tiling.terms) > 1 and not tiling.of_dots:
+        # Only the last of the vectors that are stored is masked.
+        plan = _known_plan(great, replace(largest(given), one_by_one=True), target)
+        way = given.swap() if plan.swapped else given
+    tiling = opened(plan.tiling, way.m, way.n)
+    if is_open(way.n) and tiling.terms == 1 and tiling.edge and not (tiling.masked or plan.pack_b or plan.dots):
+        if target.isa.masked_loads and way.dtype.kind == "f":
+            tiling = replace(tiling, exact=True)
+        else:
+            blocking = Blocking(plan.swapped, plan.tiling.rows, plan.tiling.vectors, False, True)
+            plan = _known_plan(replace(great, blocking=blocking), largest(given), target)
+            tiling = opened(plan.tiling, way.m, way.n)
+    return replace(
+        plan,
+        kernel=kernel,
+        way=way,
+        tiling=tiling,
+        columns_per_block=_all_or(plan.columns_per_block, plan.tiling.column_panels, tiling.column_panels),
+        block_depth=_all_or(plan.block_depth, plan.way.k, way.k),
+        depth_block=_all_or(plan.depth_block, plan.way.k, way.k),
+    )
+
+
+def _all_or(some: int, greatest: int, size: int) -> int:
+    """What is done at once of an open size, of whose greatest ``some`` are: all, or as many."""
+    return size if some >= greatest else some
+
+
+def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> ContractionPlan:
+    """The plan of a kernel whose sizes are known."""
+    row_block = target.sized(ROW_BLOCK)
     by_dots = kernel.packed is None and dots_swap(given, target) is not None
     usual = usual_blocking(given, target)
     blocking = kernel.blocking or usual

@@ -24,6 +24,7 @@ from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
@@ -125,11 +126,11 @@ def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing
     """``whole`` images are one unit each, as they are copied by who works on them."""
     row_bytes = columns * kernel.channels * kernel.dtype.itemsize
     most = rows if whole else max(1, target.sized(ROW_BLOCK_BYTES) // max(1, row_bytes))
-    wanted = wanted_chunks(seconds_of(kernel, target), target)
+    wanted, batch = wanted_chunks(seconds_of(kernel, target), target), highest(kernel.batch)
     if kernel.direction == "weight_grad":
-        wanted = min(wanted, kernel.batch * rows * columns // target.sized(CHUNK_PIXELS))
+        wanted = min(wanted, batch * rows * columns // target.sized(CHUNK_PIXELS))
     if wanted > 1 and not whole:
-        most = min(most, -(-rows * max(1, kernel.batch) // wanted))
+        most = min(most, -(-rows * max(1, batch) // wanted))
     block = max(spacing, round_up(-(-rows // -(-rows // most)), spacing))
     return Units.of(kernel.batch, block, rows, wanted)
 
@@ -230,6 +231,6 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     units = Units(0, 1, 1, None) if 0 in size else _units(kernel, target, rows, columns, 1, whole)
     part = kernel.kernel[0] * kernel.kernel[1] * kernel.channels
     sharing = SumChunks(units.count, 1, None, units.share or 0)
-    sums = Area("sums", aligned_bytes(part, kernel.dtype), max(1, sharing.parts))
+    sums = Area("sums", aligned_bytes(part, kernel.dtype), sharing.places)
     own = areas(kernel.dtype, x=phase.places.elements, y=y_places.elements)
     return DepthwiseWeights(phase, y_places, units, part, sharing, Scratch((sums,), own))

@@ -55,6 +55,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
@@ -250,7 +251,7 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1:
-        most = min(most, -(-rows * batch // ROW_BLOCKS))
+        most = min(most, -(-rows * highest(batch) // ROW_BLOCKS))
     block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), geometry[0][0].spacing))
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
     weights, buffer = areas(kernel.dtype, weights=packed, buffer=packing.buffer)

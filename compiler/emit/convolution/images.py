@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 
 Axis = tuple[Index, int, int]  # how many, and how far they lie apart in a copy and in its source
@@ -147,7 +148,8 @@ def is_run(image: Image, taps: int, dilation: int) -> bool:
 
 
 def seconds_of(kernel: Convolution, target: Target) -> float:
-    """The estimated seconds of the kernel on one core."""
+    """The estimated seconds of the kernel on one core, of the greatest sizes."""
+    kernel = largest(kernel)
     products = kernel.batch * kernel.filters * kernel.out_height * kernel.out_width
     terms = kernel.channels // kernel.groups * kernel.kernel[0] * kernel.kernel[1]
     rate = target.machine.convolution_flops_per_lane * tile_lanes(target, kernel.dtype)
@@ -233,10 +235,10 @@ class ConvolutionWriter:
         if self.epilogue is not None:
             call_epilogue(self.f, self.epilogue, [raw, *self.extra], ranges)
 
-    def clear_frame(self, image: Image, to: Value, count: int = 1) -> None:
+    def clear_frame(self, image: Image, to: Value, count: Index = 1) -> None:
         """Zero ``count`` frames once: every image overwrites the same pixels of its frame."""
         if not image.in_place and not image.covered():
-            fill_zero(self.f, self.dtype, to, count * image.elements)
+            fill_zero(self.f, self.dtype, to, self.f.mul(count, image.elements))
 
     def clear_around(self, to: Value, row: int, rows: Index, inside: Range) -> None:
         """Zero those of ``rows`` rows of a frame, of ``row`` elements each, that do not lie ``inside`` of an image."""

@@ -8,7 +8,8 @@ planes moved by the taps. With one tap, planes are rows of matrices (``products`
 ``planes`` are how images are brought into the form that is read.
 
 This module has the list of plans, of which a kernel gets the first that suits it, and asks that; the parameters of the
-function are ``emit/matrix.py``'s.
+function are ``emit/matrix.py``'s. A kernel for a range of sizes gets the plan that suits the greatest of them: tiles,
+blocks and chunks have the sizes of that one's, and only how many there are is found out when the kernel is called.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from staticgrad.compiler.emit.convolution.images import is_depthwise
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
 from staticgrad.compiler.emit.convolution.products import is_product, product_plan
+from staticgrad.compiler.emit.convolution.versions import with_few
 from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
 from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
 from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
@@ -34,6 +36,7 @@ from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.extents import largest
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]
@@ -60,7 +63,15 @@ def plan_convolution(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    return next(plan for suits, plan in PLANS if suits(kernel, target))(kernel, target)
+    plan = _first_plan(kernel, target)
+    if kernel.direction == "weight_grad":
+        return with_few(kernel, plan, functools.partial(_first_plan, target=target))
+    return plan
+
+
+def _first_plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
+    greatest = largest(kernel)
+    return next(plan for suits, plan in PLANS if suits(greatest, target))(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]

@@ -12,6 +12,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import aligned_bytes
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 Range = tuple[Index, Index]
@@ -78,8 +79,8 @@ NO_SCRATCH = Scratch()
 
 
 def areas(dtype: np.dtype, **elements: int) -> tuple[Area, ...]:
-    """Areas of so many elements each, by their names."""
-    return tuple(Area(name, aligned_bytes(count, dtype)) for name, count in elements.items())
+    """Areas of so many elements each, by their names; of the greatest sizes."""
+    return tuple(Area(name, aligned_bytes(highest(count), dtype)) for name, count in elements.items())
 
 
 class ConvolutionPlan(abc.ABC):

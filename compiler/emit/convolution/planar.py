@@ -40,6 +40,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
@@ -244,8 +245,8 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     most = max(1, (target.sized(STRIP_BYTES) - max(0, reach - vertical.step) * lines * pitch * size) // row_bytes)
     most = max(most, min(rows, 2 * reach))  # what overlaps is copied twice
     wanted = wanted_chunks(seconds_of(kernel, target), target)
-    if wanted > 1 and batch < wanted:
-        most = min(most, max(-(-rows * batch // wanted), reach))
+    if wanted > 1 and highest(batch) < wanted:
+        most = min(most, max(-(-rows * highest(batch) // wanted), reach))
     block = -(-rows // -(-rows // min(most, rows)))
     strip_rows = (block - 1) * vertical.step + reach
     by_pixels = UnitResult.of_pixels(kernel, round_up(total, lanes), direct=True)

@@ -25,6 +25,7 @@ from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 
@@ -58,7 +59,7 @@ class Segments:
     def of(kernel: Convolution, most: int) -> Segments:
         """Cut a batch into balanced segments of at most about ``most`` pixels each."""
         height, rows = kernel.out_height, max(1, most // kernel.out_width)
-        together = max(1, min(kernel.batch, rows // height))
+        together = max(1, min(highest(kernel.batch), rows // height))
         return Segments(kernel.batch, height, together, -(-height // -(-height // min(rows, height))))
 
     @property

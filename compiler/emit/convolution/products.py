@@ -44,6 +44,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import divide, quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
@@ -281,7 +282,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
     least = target.sized(LEAST_PART if planes is None else LEAST_PART_GATHERED)
-    parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (batch * groups * blocks)), outputs // least))
+    parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * groups * blocks)), outputs // least))
     part_panels = -(-tiling.row_panels // parts)
     parts = -(-tiling.row_panels // part_panels)
     layout: Layout = "rows" if weights.input == 1 else "columns"

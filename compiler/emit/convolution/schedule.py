@@ -16,7 +16,7 @@ from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Range, Sc
 from staticgrad.compiler.emit.convolution.planes import Segment, Segments
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import vector_parts
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.parallel import (
     ChunkFunction,
@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.parallel import (
 )
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
@@ -67,7 +68,8 @@ class Chunks:
 
 
 def share_of(units: int, wanted: int) -> int | None:
-    """The number of units in one of about ``wanted`` chunks; None where the work is not cut."""
+    """The number of units in one of about ``wanted`` chunks of the greatest sizes; None where the work is not cut."""
+    units = highest(units)
     return cut(units, wanted)[0] if wanted > 1 and units > 1 else None
 
 
@@ -78,7 +80,7 @@ class Units:
     images: int
     rows: int
     total_rows: int
-    share: int | None  # None if the work is not cut
+    share: int | None  # a number, of whatever sizes; None if the work is not cut
 
     @staticmethod
     def of(images: int, rows: int, total_rows: int, wanted: int) -> Units:
@@ -187,13 +189,14 @@ class SumChunks:
     def choose(kernel: Convolution, target: Target, segments: int, units: int, sum_bytes: int) -> SumChunks:
         """Chunks with sums of their own where these stay in a core's cache, else the units of a segment."""
         part = SumChunks.part_of(kernel, target, segments, sum_bytes)
-        wanted = wanted_chunks(seconds_of(kernel, target) / segments, target)
+        wanted = wanted_chunks(seconds_of(kernel, target) / highest(segments), target)
         return SumChunks(segments, units, None if part else share_of(units, wanted), part)
 
     @staticmethod
     def part_of(kernel: Convolution, target: Target, segments: int, sum_bytes: int, fewest: int = 1) -> int:
         """The number of segments of a chunk with sums of its own, ``fewest`` or about as many; 0 where the sums do not
         stay in a core's cache, or one chunk is all. Threads then share no line of memory but at the end."""
+        segments = highest(segments)
         wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target), target), segments // fewest)
         small = kernel.dtype.kind == "f" and sum_bytes <= target.sized(SUM_BYTES)
         return cut(segments, wanted)[0] if small and wanted > 1 else 0
@@ -202,6 +205,11 @@ class SumChunks:
     def parts(self) -> int:
         """The number of partial sums, which are added in the end."""
         return -(-self.segments // self.part) if self.part else 0
+
+    @property
+    def places(self) -> int:
+        """The number of sums that there is memory for: as many as the greatest sizes have, one at least."""
+        return max(1, highest(self.parts))
 
     @property
     def text(self) -> str:
@@ -326,7 +334,7 @@ class SegmentSums(SumPlan):
         units = chunk_range(f, part.chunk, share, self.sharing.units)
         self.add_segment(writer, sums, self.segments.at(f, number), number, units)
         if self.by_units():
-            with f.when(f.compare("icmp eq", number, integer(self.sharing.segments - 1))):
+            with f.when(f.compare("icmp eq", number, f.index(self.sharing.segments - 1))):
                 self.finish_units(writer, sums, units)
         add = f.finish()
         with span(chunks.f, 0, self.sharing.segments) as segment:

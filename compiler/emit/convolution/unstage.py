@@ -13,6 +13,7 @@ from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 Strides = tuple[int, int, int, int]  # n, o, p, q
@@ -72,7 +73,7 @@ class UnitResult:
             raw = self.place(writer, number, outputs[0], rows[0])
         elif not self.direct:
             (r_n, r_o, r_p, r_q), (_, _, line, pixel) = self.strides, self.block
-            crowded = self.outputs > _lines_kept(r_o * writer.dtype.itemsize)
+            crowded = self.outputs > _lines_kept(highest(r_o) * writer.dtype.itemsize)
             to = writer.at(raw, (number, r_n), (rows[0], r_p))
             axes = (f.sub(rows[1], rows[0]), r_p, line), (self.columns, r_q, pixel), (self.outputs, r_o, 1)
             writer.rearrange(to, writer.area("tile"), *axes, least=self.columns, along_source=not crowded)

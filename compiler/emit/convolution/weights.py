@@ -39,6 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
@@ -133,7 +134,7 @@ class WeightGrad(SumPlan):
                 _, c, i, j = self.strides
                 fill_zero(f, writer.dtype, writer.at(sums, *zip(tap, (i, j, c))), kernel.filters)
             return
-        self._clear(writer, 0, self.together)
+        self._clear(writer, 0, f.min(self.together, kernel.batch))
         with span(f, low, high, self.together) as start:
             images = (start, f.min(f.add(start, self.together), high))
             self._copy(writer, start, images)
@@ -228,7 +229,7 @@ class WeightGrad(SumPlan):
 
     # -- operands -----------------------------------------------------------------------------------------------
 
-    def _clear(self, writer: ConvolutionWriter, first: Index, count: int) -> None:
+    def _clear(self, writer: ConvolutionWriter, first: Index, count: Index) -> None:
         """Zero what copies of some images have besides these."""
         for image, _, to in self._sides(writer):
             writer.clear_frame(image, writer.at(to, (first, image.pitch)), count)
@@ -336,7 +337,8 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     y_pixels = y.height * y.width
     y_elements = y_pixels * (y.channels if y.in_place else y.pixel)
     pair = max(1, (image.groups * image.height * image.width * image.channels + y_elements) * size)
-    together = max(1, min(kernel.batch, target.sized(IMAGES_BYTES) // pair))
+    batch = highest(kernel.batch)
+    together = max(1, min(batch, target.sized(IMAGES_BYTES) // pair))
     all_sums = math.prod(kernel.kernel) * channels * result_row
     images = -(-target.sized(PART_PIXELS) // depth)
     part = SumChunks.part_of(kernel, target, kernel.batch, all_sums * size, images)
@@ -352,11 +354,11 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
     packed = _is_packed(kernel, image, rows < kernel.out_height)
     at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
-    wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch), target)
+    wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, batch), target)
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
     copies = areas(kernel.dtype, frames=copy, y=together * y.elements)
     sharing = SumChunks(kernel.batch, tiles, share_of(tiles, wanted), part)
-    sums = Area("sums", aligned_bytes(0 if direct else all_sums, kernel.dtype), max(1, sharing.parts))
+    sums = Area("sums", aligned_bytes(0 if direct else all_sums, kernel.dtype), sharing.places)
     scratch = Scratch((sums,), copies) if part else Scratch((*copies, sums))
     return WeightGrad(kernel, image, packed, run, tiling, y, direct, result_row, together, rows, sharing, scratch)
 

@@ -36,6 +36,7 @@ from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 
 TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the first cache
@@ -237,13 +238,17 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     planes = Planes.of(kernel, segments, False)
     units = kernel.groups * channels.number
     wanted = wanted_chunks(seconds_of(kernel, target), target)
-    parts = min(MOST_PARTS, wanted, segments.number) if units < ENOUGH_UNITS else 1
-    part = cut(segments.number, parts)[0] if parts > 1 else 0
+    number = highest(segments.number)
+    parts = min(MOST_PARTS, wanted, number) if units < ENOUGH_UNITS else 1
+    part = cut(number, parts)[0] if parts > 1 else 0
     sharing = SumChunks(segments.number, units, None if part else share_of(units, wanted), part)
     sum_bytes = aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype)
     vectors = filters.number * filters.size * channels.size * taps * lanes  # sums of a panel, lane by lane
     scratch = Scratch(
-        (Area("sums", sum_bytes, sharing.parts), Area("raw", 0 if sharing.part or kernel.store_raw else sum_bytes)),
+        (
+            Area("sums", sum_bytes, highest(sharing.parts)),
+            Area("raw", 0 if sharing.part or kernel.store_raw else sum_bytes),
+        ),
         areas(kernel.dtype, planes=channels.size * each * planes.pitch, vectors=vectors),
     )
     return DotWeights(kernel, planes, segments, lanes, channels, filters, sharing, scratch)

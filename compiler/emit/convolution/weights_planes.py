@@ -289,7 +289,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
         raw=0 if kernel.store_raw else weights,
     )
     sum_bytes = aligned_bytes(all_sums if kept else tiling.rows * taps * tiling.width, kernel.dtype)
-    sums = Area("sums", sum_bytes, max(1, sharing.parts))
+    sums = Area("sums", sum_bytes, sharing.places)
     if sharing.part:
         scratch = Scratch((raw, sums), (x, y))
     else:

@@ -15,6 +15,7 @@ by parts of the filters where there are few panels. So no sum depends on the num
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
@@ -38,6 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
@@ -110,8 +112,15 @@ class WeightProducts(SegmentSums):
             rows = self._row_panels(f, part)
             with span(f, *rows) as row:
                 if self.segments.number > 1:
-                    self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
+                    with self._when_more(f, segment):
+                        self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
                 self._tile(writer, sums, segment, later, panel, group, row, column)
+
+    def _when_more(self, f: Function, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        """Leave out what is for the next segment where there may be a single one, and this is the last."""
+        if not is_open(self.segments.number):
+            return contextlib.nullcontext()
+        return f.when(f.compare("icmp slt", f.index(f.add(segment.number, 1)), f.index(self.segments.number)))
 
     def _place(self, f: Function, unit: Index) -> list[Index]:
         """The group, the panel of columns and the part of the rows of a unit."""
@@ -219,7 +228,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
         tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
         machine = target.machine
         turned = machine.moved_weight * channels * filters * (kernel.w_strides[rows is y] != 1)
-        all_pixels = kernel.batch * kernel.out_height * kernel.out_width
+        all_pixels = highest(kernel.batch) * kernel.out_height * kernel.out_width
         cycles = tiling_cost(tiling, pixels) / pixels + machine.packed_column * columns.count + turned / all_pixels
         return cycles, rows is x, rows, columns, segments, tiling
 
@@ -228,7 +237,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     pixels = segments.together * segments.rows * kernel.out_width
     planes = None if whole else Planes.of(kernel, segments, False)
     sum_bytes = aligned_bytes(kernel.filters * channels, kernel.dtype)
-    wanted = wanted_chunks(seconds_of(kernel, target) / segments.number, target)
+    wanted = wanted_chunks(seconds_of(kernel, target) / highest(segments.number), target)
     panels = kernel.groups * tiling.column_panels
     row_parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // panels), rows.count // target.sized(FEWEST_ROWS)))
     part_panels = -(-tiling.row_panels // row_parts)
@@ -237,6 +246,6 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not sharing.part
     plane = 0 if planes is None else planes.pitch
     own = areas(kernel.dtype, planes=tiling.width * plane, panel=pixels * tiling.width)
-    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, max(1, sharing.parts)),), own)
+    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, sharing.places),), own)
     return WeightProducts(kernel, swapped, rows, columns, segments, planes, tiling, row_parts, part_panels, in_place,
                           sharing, scratch)  # fmt: skip

@@ -69,7 +69,7 @@ def _ranges(nest: Nest) -> Mapping[int, tuple[int, int]]:
             case Iota(dim):
                 ends = [0, nest.dims[dim] - 1]
             case Constant(value, dtype) if dtype == INT64:
-                ends = [value if is_open(value) else int(value)]
+                ends = [value if isinstance(value, int) and is_open(value) else int(value)]
             case Compute("add" | "subtract" | "multiply" as op, _, (a, b), dtype) if (
                 dtype == INT64 and a in found and b in found
             ):

@@ -460,7 +460,9 @@ class _NestEmitter:
     def _counted(
         self, scope: LoopScope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body
     ) -> Accumulators:
-        some = not (is_open(start) or is_open(stop)) or proven(lambda: start < stop)
+        some = not (is_open(start) or is_open(stop))
+        if isinstance(start, int) and isinstance(stop, int):
+            some = proven(lambda: start < stop)
         with self.f.loop(start, stop, step, carry=accumulators, nonempty=some) as loop:
             inner = scope.nested()
             inner.index[dim] = loop.index
@@ -604,7 +606,7 @@ class _NestEmitter:
 
     def _constant(self, constant: Constant, lanes: int) -> Lane:
         type_ = vector(value_type(constant.dtype), lanes)
-        if is_open(constant.value):
+        if isinstance(constant.value, int) and is_open(constant.value):
             number = self.f.index(constant.value)
             if constant.dtype != INT64:
                 number = self.f.cast("trunc", number, value_type(constant.dtype))
