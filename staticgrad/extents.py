@@ -254,7 +254,7 @@ class Extent(_Number):
 
     def __lt__(self, other: Any) -> bool:
         if not _is_size(other):
-            refused: int = _refuse(self, other)
+            refused: bool = _refuse(self, other)
             return refused
         if type(other) is not Extent and other in (1, 2) and self.low >= 1:
             return False
@@ -265,7 +265,7 @@ class Extent(_Number):
 
     def __gt__(self, other: Any) -> bool:
         if not _is_size(other):
-            refused: int = _refuse(self, other)
+            refused: bool = _refuse(self, other)
             return refused
         if type(other) is not Extent and other in (0, 1) and self.low >= 1:
             return True

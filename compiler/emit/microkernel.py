@@ -784,8 +784,9 @@ def _copy_rows(
 ) -> None:  # fmt: skip
     """Copy rows that are contiguous on both sides. Without masks the remainder of a row is moved in pieces of a power
     of two, if its length is known, else one by one. So many lines of each row are prefetched some rows ahead."""
-    known = isinstance(columns, int) and not is_open(columns) and not f.target.isa.predicated
-    rest = columns % f.target.lanes(dtype) if known else None
+    rest = None
+    if isinstance(columns, int) and not is_open(columns) and not f.target.isa.predicated:
+        rest = columns % f.target.lanes(dtype)
     stem = f"copy_rows.{dtype.name}{'.far' * (far_lines > 0)}"
     f.call_leaf(stem, _write_row_copy, (dtype, rest, far_lines), to, to_row, source, source_row, rows, columns)
 

@@ -186,7 +186,9 @@ class _Splitter:
         self.facts = facts
         self.dim = dim
         self.pieces = [_Piece(0, 0, parts, phases, size // phases)]
-        while rest := nest.dims[dim] - self.pieces[-1].stop:
+        if is_open(whole := nest.dims[dim]):  # the rest is as long as a part, and what that division leaves
+            self.pieces.append(_Piece(parts, parts * size, 1, 1, size + whole % MOST_PARTS))
+        while not is_open(whole) and (rest := whole - self.pieces[-1].stop):
             done, phases = self.pieces[-1], phases if rest >= phases else 1
             self.pieces.append(_Piece(done.first + done.results, done.stop, 1, phases, rest // phases))
         self.count = self.pieces[-1].first + self.pieces[-1].results

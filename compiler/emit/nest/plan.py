@@ -277,7 +277,7 @@ def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None
     if not good:
         return None, 1
     dim = max(good, key=lambda d: (units(d), d))
-    lanes = _lanes_along(nest.dims[dim], full, target)
+    lanes = _lanes_along(largest(nest.dims[dim]), full, target)
     return (dim, lanes) if lanes > 1 else (None, 1)
 
 

@@ -58,12 +58,12 @@ def store_row(matrix: MatrixView, i: Index, column: Index, pieces: Sequence[Lane
 def blocks_of(f: Function, n: int, size: int, write: Callable[[Index, int], None]) -> None:
     """``write(first, count)`` for blocks of ``size`` of ``n`` things, in order; the last may be smaller."""
     if is_open(n):
-        whole = f.index(n // size * size)
-        with counted(f, 0, whole, size) as loop:
+        end = f.index(n // size * size)
+        with counted(f, 0, end, size) as loop:
             write(loop.index, size)
         for count in range(1, size):
             with f.when(f.compare("icmp eq", f.index(n % size), integer(count))):
-                write(whole, count)
+                write(end, count)
         return
     whole, rest = n - n % size, n % size
     if whole:

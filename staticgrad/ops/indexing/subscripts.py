@@ -62,7 +62,9 @@ def _expand_key(x: Tensor, key: Any) -> list[Any]:
 
 
 def _size_or_none(value: Any, what: str) -> Size | None:
-    if value is None or isinstance(value, Dim) or is_open(value):
+    if value is None or isinstance(value, Dim):
+        return value
+    if isinstance(value, int) and is_open(value):
         return value
     if isinstance(value, Tensor | Node):
         raise GraphError(f"{what}: bounds of slices are known when declared; use sg.take(x, indices, axis)")
