@@ -25,6 +25,8 @@ from dataclasses import fields, is_dataclass, replace
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from staticgrad.frozen import frozen
 
 T = TypeVar("T")
@@ -401,10 +403,20 @@ def mapped(value: Any, convert: Callable[[Extent], Any]) -> Any:
     if kind is Extent:
         return convert(value)
     if kind is tuple:
-        items = tuple([mapped(item, convert) for item in value])
-        return value if all(map(is_, items, value)) else items
-    changed = {n: item for n in _names(kind) if (item := mapped(old := getattr(value, n), convert)) is not old}
+        for item in value:
+            if type(item) not in _PLAIN:  # most tuples are of numbers
+                items = tuple([item if type(item) in _PLAIN else mapped(item, convert) for item in value])
+                return value if all(map(is_, items, value)) else items
+        return value
+    changed: dict[str, Any] = {}
+    for name in _names(kind):
+        old = getattr(value, name)
+        if type(old) not in _PLAIN and (item := mapped(old, convert)) is not old:
+            changed[name] = item
     return replace(value, **changed) if changed else value
+
+
+_PLAIN = frozenset({int, bool, float, str, type(None), np.dtype, *map(type, map(np.dtype, "?bhilBHILefd"))})
 
 
 @functools.cache
