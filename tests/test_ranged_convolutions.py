@@ -25,7 +25,6 @@ from test_matrix_kernels import (
     emit_epilogue,
 )
 
-
 import staticgrad as sg
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution.versions import Versions
