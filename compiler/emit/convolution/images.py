@@ -142,10 +142,10 @@ def _frame_size(kernel: Convolution, axis: int) -> int:
     if stride == 1 or not is_open(reach):
         return reach
     size = (kernel.height, kernel.width)[axis] + kernel.padding[axis]
-    return size + max(0, _most(reach - size))
+    return size + max(0, most(reach - size))
 
 
-def _most(extent: int) -> int:
+def most(extent: int) -> int:
     """The greatest number of an extent of one open size.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, unaliased, x_image
+from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, most, unaliased, x_image
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Function, Index
 from staticgrad.compiler.emit.parallel import quotient
@@ -66,8 +66,9 @@ def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[Taps, ...], in
     start = min(low, default=0)
     moved = (replace(taps, origin=taps.origin - start if taps.number else 0) for taps in phases)
     end = max((highest(last + count) for last, count in high), default=1)
-    if is_open(size):  # the first phase has as many pixels as any
-        end = max((last for last, _ in high), default=1) + phases[0].count
+    if is_open(size):  # all of y at least; the first phase has as many pixels as any
+        y = (kernel.out_height, kernel.out_width)[axis]
+        end = y + max(0, most(max((last for last, _ in high), default=1) + phases[0].count - y))
     return tuple(moved), start, end - start
 
 

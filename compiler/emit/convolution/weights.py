@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_same
 from staticgrad.frozen import frozen
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
@@ -193,7 +193,7 @@ class WeightGrad(SumPlan):
         """A chunk: one row of a block, packed for the tiles."""
         part, writer = chunks.open("pack")
         f, start, block = part.f, part.table.word(0), part.table.word(2)
-        image, local = divide(f, part.chunk, self.rows)
+        image, local = divide(f, part.chunk, f.min(self.rows, self.kernel.out_height))
         self._pack(writer, start, f.add(start, image), block, local, 1)
         return f.finish()
 
@@ -252,7 +252,7 @@ class WeightGrad(SumPlan):
         to = writer.at(writer.area("frames"), (f.sub(number, start), self.rows * row), (local, row))
         source = writer.at(writer.first, (number, image.strides[0]), (f.add(block, local), vertical * image.row))
         pixel, width = horizontal * image.pixel, self.kernel.out_width
-        if vertical * image.row == width * pixel:  # one row after the other
+        if is_same(vertical * image.row, width * pixel):  # one row after the other
             pack_pixels(f, self.tiling, to, self.packed_panel, source, pixel, f.mul(rows, width))
             return
         with f.loop(0, rows) as loop:
