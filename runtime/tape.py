@@ -61,8 +61,7 @@ from staticgrad.tables import abridged, byte_text
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
-    from staticgrad.compiler.regions.ranges import Groups
-    from staticgrad.types import Symbol
+    from staticgrad.compiler.regions.ranges import Groups, RangeError
 
 Order = Sequence[Tensor | Sequence[Tensor]]
 GradShapes = tuple[tuple[int, ...] | None, ...]  # parallel to outputs; None where no gradient is given
@@ -107,7 +106,7 @@ class TapePrograms:
         self.peak_bytes = self.blocks.nbytes + self.forward.arena_bytes
         self.runners: dict[tuple[BackwardKey, Known, tuple[Pinned, ...]], LoadedRunner] = {}
         self._plans: dict[tuple[BackwardKey, Known], BackwardPlan] = {}
-        self._refused: dict[tuple[BackwardKey, Known, bool], frozenset[Symbol]] = {}  # the sizes that have to be known
+        self._refused: dict[tuple[BackwardKey, Known, bool], RangeError] = {}
         self._rules: Recent[Retention[Residual]] = Recent(KEPT_PROGRAMS)
         self._backwards: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)
         self._ranged: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)  # those for all sizes of the ranges
@@ -216,15 +215,14 @@ class TapePrograms:
                     with naming(self.groups):
                         return self._loaded(key, passage, alone, known)
                 except RangeError as error:
-                    refused = error.symbols
+                    refused = error
                 except GradientError:
                     raise
-                except StaticGradError:  # what is wrong is said by numbers
-                    refused = frozenset(symbol for group in self.groups for symbol in group)
+                except StaticGradError as error:  # what is wrong is said by numbers
+                    refused = RangeError(str(error), frozenset(symbol for group in self.groups for symbol in group))
                 self._refused[key, known, alone] = refused
-            known = tuple(
-                [n if refused.intersection(g) else k for n, k, g in zip(self.sizes, known, self.groups, strict=True)]
-            )
+            numbers = zip(self.groups, self.sizes, known, strict=True)
+            known = tuple([k if refused.symbols.isdisjoint(group) else n for group, n, k in numbers])
         return self._loaded(key, passage, alone, known)
 
     def _loaded(

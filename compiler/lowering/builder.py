@@ -123,7 +123,8 @@ class NestBuilder:
 
     def affine(self, index: Affine, values: Sequence[int] = ()) -> int:
         """An index expression as an int64 value."""
-        total: int | None = None if index.offset == 0 and index.terms else self.constant(index.offset, int64)
+        begins = not index.terms or not proven(lambda: index.offset == 0)
+        total: int | None = self.constant(index.offset, int64) if begins else None
         for axis, factor in index.terms:
             inner = axis < len(self.domain)
             term = self.emit(Iota(self.dim[axis])) if inner else values[axis - len(self.domain)]

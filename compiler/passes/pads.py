@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.extents import is_same
+from staticgrad.extents import is_same, proven
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.windows import WINDOW, WindowAttributes
 from staticgrad.optable import FUNCTIONS as o
@@ -75,12 +75,19 @@ def _common_axis(pads: Sequence[Node]) -> int | None:
     if len(axes) != 1 or any(any(pad.attrs.interior) or not _is_plain_zero(pad.attrs.value) for pad in pads):
         return None
     (axis,) = axes
+    parts = [(pad.attrs.low[axis], sizes(pad.inputs[0].shape)[axis]) for pad in pads]
+    whole = sizes(pads[0].outputs[0].shape)[axis]
+    return axis if proven(lambda: _fill(parts, whole)) else None
+
+
+def _fill(parts: Sequence[tuple[int, int]], whole: int) -> bool:
+    """True if parts, each from an offset of a size, lie side by side and are the whole."""
     end = 0
-    for low, size in sorted((pad.attrs.low[axis], sizes(pad.inputs[0].shape)[axis]) for pad in pads):
+    for low, size in sorted(parts):
         if low != end or size == 0:
-            return None
+            return False
         end += size
-    return axis if end == sizes(pads[0].outputs[0].shape)[axis] else None
+    return end == whole
 
 
 def _pads_of(tensors: Sequence[Tensor]) -> list[Node]:
