@@ -307,7 +307,7 @@ def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     costs = {(i, x): _memory_cost(i, facts, vector, lanes, inner) for i, x in reached if x.strides[vector] or x.terms}
     best, most = None, 0.0
     for dim in inner if nest.inner else range(split):
-        if dim == vector or nest.dims[dim] < 2:
+        if dim == vector or highest(nest.dims[dim]) < 2:
             continue
         moving = [x for (i, x) in costs if x.strides[dim] or x.terms]
         still = sum(cost for (i, x), cost in costs.items() if isinstance(i, Load) and x not in moving and cost > 1)
