@@ -487,7 +487,7 @@ def _heights(m: int, most: int) -> tuple[int, ...]:
 def _numbers(size: int, number: Callable[[int], int]) -> tuple[int, ...]:
     """The values of a function of a size, the greatest first. It is asked for sizes from the lowest one on, of which
     there are enough for all values that it takes."""
-    low, high = lowest(size), highest(size)
+    low, high = max(lowest(size), 1), highest(size)
     return tuple(sorted({number(n) for n in range(low, min(high, low + ENOUGH_SIZES) + 1)}, reverse=True))
 
 
