@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
@@ -81,7 +82,7 @@ def _expand(o: Namespace, node: Primal[EinsumAttributes]) -> Sequence[Tensor]:
 
 def _number(size: Size) -> int:
     """A size for estimates."""
-    return size if isinstance(size, int) else NOMINAL
+    return highest(size) if isinstance(size, int) else NOMINAL
 
 
 def _with(node: Primal[EinsumAttributes], number: int, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.extents import is_open, proven
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
@@ -295,20 +296,18 @@ def _index_add_reference(attrs: GatherAttributes, base: Array, updates: Array, *
     )
 
 
-def _known_values(index: Tensor) -> Array | None:
-    """The values of an index that is part of the program."""
+def _known_extremes(index: Tensor) -> tuple[int, int] | None:
+    """The least and the greatest value of an index that is part of the program; 0 and -1 where it has none."""
     match index.op.op.name:
         case "constant":
-            value: Array = index.op.attrs.value
-            return value
+            values: Array = index.op.attrs.value
+            return (int(values.min()), int(values.max())) if values.size else (0, -1)
         case "full" | "iota" if index.type.static and index.size != 0:
             attrs = index.op.attrs
-            if index.op.op.name == "full":
-                return np.full((), attrs.value, np.int64)
-            return np.array([0, attrs.shape[attrs.axis] - 1], np.int64)
+            return (attrs.value,) * 2 if index.op.op.name == "full" else (0, attrs.shape[attrs.axis] - 1)
         case "astype" | "broadcast_to" | "reshape":
             source = index.op.inputs[0]
-            return _known_values(source) if is_integer(source.dtype) else None
+            return _known_extremes(source) if is_integer(source.dtype) else None
     return None
 
 
@@ -318,18 +317,21 @@ def in_range(what: str, index: Tensor, size: Size) -> bool:
     Raises:
         BoundsError: it is known to be outside.
     """
-    values = _known_values(index)
-    if values is None or not isinstance(size, int):
+    known = _known_extremes(index)
+    if known is None or not isinstance(size, int):
         return index.size == 0
-    if values.size and (values.min() < -size or values.max() >= size):
-        wrong = values.min() if values.min() < -size else values.max()
-        raise BoundsError(f"{what}: index {wrong} is out of range for size {size}", source=user_source())
-    return True
+    least, greatest = known
+    if greatest < least or proven(lambda: least >= -size and greatest < size):
+        return True
+    if is_open(size) or is_open(greatest):
+        return False
+    wrong = least if least < -size else greatest
+    raise BoundsError(f"{what}: index {wrong} is out of range for size {size}", source=user_source())
 
 
 def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
-    values = _known_values(index)
-    if values is not None and not (values.size and values.min() < 0):
+    known = _known_extremes(index)
+    if known is not None and not known[0] < 0:
         return index
     return o.where(o.less(index, 0), o.add(index, size), index)
 
