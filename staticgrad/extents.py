@@ -532,7 +532,10 @@ def _divided(a: int, b: int) -> tuple[int, int]:
     whole, left = _whole(a, b)
     if lowest(left) >= 0 and highest(left) < lowest(b):
         return whole, left
-    if highest(left) <= 0 or _is_negative(left, f"{a} // {b}: the sign is not known"):  # rounded up: -(-n // 8)
+    if lowest(left) < 0 < highest(left) and lowest(a) >= 0 and not is_open(b):
+        more = -(lowest(left) // b)
+        whole, left = whole - more, left + more * b
+    elif highest(left) <= 0 or _is_negative(left, f"{a} // {b}: the sign is not known"):  # rounded up: -(-n // 8)
         up = _ratio(-left + b - 1, b, rest=False)
         return whole - up, left + up * b
     return whole + _ratio(left, b, rest=False), _ratio(left, b, rest=True)

@@ -158,7 +158,7 @@ def _pad(node: Node, inputs: Inputs) -> Tensor | None:
 
 def _reduce(node: Node, inputs: Inputs) -> Tensor | None:
     x, axes = inputs[0], node.attrs.axes
-    return _keeps(x, node) if all(sizes(x.shape)[axis] == 1 for axis in axes) else None
+    return _keeps(x, node) if all(is_same(sizes(x.shape)[axis], 1) for axis in axes) else None
 
 
 RULES: dict[str, Rule] = {
