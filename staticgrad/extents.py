@@ -375,10 +375,10 @@ def is_same(a: object, b: object) -> bool:
     return proven(lambda: a == b)
 
 
-def is_exactly(size: int, number: int) -> bool:
-    """True if a size is ``number``; also where that is 0 or 1 an extent is asked."""
+def is_exactly(size: Any, number: int) -> bool:
+    """True if a size is ``number``; also where that is 0 or 1 an extent is asked. What feeds bind is none."""
     difference = size - number
-    return _answer(difference, f"is {size} {number}?", zero=True) if is_open(difference) else difference == 0
+    return bool(_answer(difference, f"is {size} {number}?", zero=True) if is_open(difference) else difference == 0)
 
 
 def value_at(value: int, numbers: Sequence[int]) -> int:
