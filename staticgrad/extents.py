@@ -57,7 +57,7 @@ class OpenSizeError(Exception):
             self.where = f", for {name!r}" + (f" at {source}" if source is not None else "")
 
 
-@frozen
+@frozen(eq=False)
 class OpenSize:
     """A size that feeds bind, number ``number`` of its program: at least ``low``, at most ``high``."""
 
@@ -84,13 +84,24 @@ class OpenSize:
         return f"n{self.number}[{self.low}..{self.high}]"
 
 
-@frozen
+@frozen(eq=False)
 class Ratio:
     """``numerator // denominator``, or with ``rest`` ``numerator % denominator``, of extents that are not negative."""
 
     numerator: int
     denominator: int
     rest: bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ratio) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """What makes it the same polynomial: whether the numbers are equal is not asked."""
+        return tuple(getattr(n, "terms", n) for n in (self.numerator, self.denominator)), self.rest
 
     @property
     def low(self) -> int:
@@ -382,6 +393,27 @@ def sizer(values: Sequence[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
 def largest(value: T) -> T:
     """``value`` where each open size is the greatest of its range: for estimates."""
     result: T = mapped(value, _at_highest)
+    return result
+
+
+def narrowed(value: T, number: int, low: int, high: int) -> T:
+    """``value`` where open size ``number`` has these bounds, which lie within its own."""
+
+    def narrow(size: int) -> int:
+        if type(size) is not Extent:
+            return size
+        total = 0
+        for monomial, factor in size.terms:
+            for atom in monomial:
+                if isinstance(atom, OpenSize):
+                    factor *= extent_of(OpenSize(number, low, high, atom.name) if atom.number == number else atom)
+                else:
+                    a, b = narrow(atom.numerator), narrow(atom.denominator)
+                    factor *= a % b if atom.rest else a // b
+            total += factor
+        return total
+
+    result: T = mapped(value, narrow)
     return result
 
 

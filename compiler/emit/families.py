@@ -121,12 +121,16 @@ def _routines() -> Family:
 
 def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import kernel as contraction
-    from staticgrad.compiler.emit.contraction import plan
+    from staticgrad.compiler.emit.contraction import plan, versions
 
-    def emit(module: IRModule, planned: plan.PlannedContraction, name: str) -> None:
-        contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
+    def emit(module: IRModule, planned: Planned, name: str) -> None:
+        if isinstance(planned.plan, versions.ContractionVersions):
+            names = [emit_kernel(module, part, f"{name}.to{end}") for end, part in planned.plan.numbered]
+            versions.emit_choice(module, planned, planned.plan, names, name)
+        else:
+            contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
 
-    return Family(plan.planned, once(emit), _packed_if(plan.takes_packed), contraction.emit_packing)
+    return Family(versions.planned, once(emit), _packed_if(plan.takes_packed), contraction.emit_packing)
 
 
 def _convolutions() -> Family:

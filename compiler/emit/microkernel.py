@@ -331,13 +331,16 @@ class Tiling:
     def chains(self) -> int:
         """The number of sums of each element, of every so many terms: a result of few vectors would wait for the
         latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
-        return self._chains_of(self.m * -(-self.n // self.lanes))
-
-    def _chains_of(self, vectors: int) -> int:
-        """The number of sums of each element of so many vectors."""
+        vectors = self.m * -(-self.n // self.lanes)
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
             return 1
         return 1 << (HIDING // vectors).bit_length() - 1
+
+    def chains_of_tile(self, rows: int, vectors: int) -> int:
+        """The same of one tile, which it depends on where sizes are open: rows of wide tiles are low there."""
+        if not self.is_open or self.terms > 1 or self.dtype.kind != "f":
+            return self.chains
+        return 1 << (-(-HIDING // (rows * vectors)) - 1).bit_length()
 
     @property
     def width(self) -> int:
@@ -464,13 +467,12 @@ def opened(tiling: Tiling, m: int, n: int) -> Tiling:
             tiling, m=m, rows=rows, tall=m - panels * (rows - 1), row_panels=panels, open_rows=_heights(m, most)
         )
     if is_open(n):
-        last = (n - 1) % tiling.width + 1
-        side_by_side = tiling.terms > 1 and not tiling.of_dots  # all columns are in one panel, in as many vectors
-        vectors = tiling.vectors if side_by_side else -(-last // tiling.lanes)
-        several = () if side_by_side else _numbers(n, lambda n: -(-((n - 1) % tiling.width + 1) // tiling.lanes))
+        width, lanes = tiling.width, tiling.lanes
+        vectors = -(-((n - 1) % width + 1) // lanes)
+        several = _numbers(n, lambda n: -(-((n - 1) % width + 1) // lanes))
         tiling = replace(
-            tiling, n=n, column_panels=-(-n // tiling.width), last_vectors=vectors,
-            last_lanes=(n - 1) % tiling.lanes + 1, open_vectors=several,
+            tiling, n=n, column_panels=-(-n // width), last_vectors=vectors, last_lanes=(n - 1) % lanes + 1,
+            open_vectors=several,
         )  # fmt: skip
     return tiling
 
@@ -566,9 +568,8 @@ def choose_tile(
     """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
 
     def name(rows: int, vectors: int, edge: bool) -> str:
-        chains = tiling._chains_of(rows * vectors) if tiling.is_open else tiling.chains
         return emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far,
-                                        tiling.far_a, chains, tiling.exact and edge))  # fmt: skip
+                             tiling.far_a, tiling.chains_of_tile(rows, vectors), tiling.exact and edge))  # fmt: skip
 
     inner, last = tiling.column_kinds()
     end = tiling.column_panels - 1
@@ -691,11 +692,17 @@ def copy_matrix(
     transposes where rows are contiguous on one side and columns on the other, else element by element.
 
     ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block); with
-    ``asks`` their size is asked for at run time. Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
-    whose lines may lie pages apart, since lines that are left half done evict each other (conflict misses).
+    ``asks`` their size is asked for at run time. Register transposes go along the lines of the source, or along those
+    of ``to``: of the two that should be the side whose lines may lie pages apart, since lines that are left half done
+    evict each other (conflict misses).
     """
     if is_number(rows, 0) or is_number(columns, 0):
         return
+
+    def one_by_one() -> None:
+        f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
+                    source.base, source.row, source.column, rows, columns)  # fmt: skip
+
     if to.column == 1 and source.column == 1:
         lines = _far_lines(f.target, dtype, source.row, columns)
         _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
@@ -703,19 +710,20 @@ def copy_matrix(
         _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
     elif to.column == 1 and source.row == 1 and _transpose_side(dtype):
         lines = _block_lines(f.target, dtype, rows, columns, least)
-        _turn(f, dtype, to, source, rows, columns, lines, along_source, asks)
+        _turn(f, dtype, to, source, rows, columns, lines, along_source, asks, one_by_one)
     elif to.row == 1 and source.column == 1 and _transpose_side(dtype):
         lines = _block_lines(f.target, dtype, columns, rows, least)
-        _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks)
+        _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks, one_by_one)
     else:
-        _copy_strided(f, dtype, to, source, rows, columns)
+        one_by_one()
 
 
 def _turn(
     f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, lines: int,
-    along_source: bool, asks: bool,
+    along_source: bool, asks: bool, otherwise: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any."""
+    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any, or else
+    ``otherwise``."""
 
     def transpose(lines: int) -> None:
         how = (dtype, lines, along_source)
@@ -735,16 +743,11 @@ def _turn(
             transpose(width)
             f.branch(done)
             f.block(after)
-        _copy_strided(f, dtype, to, source, rows, columns)
+        otherwise()
         f.branch(done)
         f.block(done)
     else:
-        _copy_strided(f, dtype, to, source, rows, columns)
-
-
-def _copy_strided(f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
-    f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
-                source.base, source.row, source.column, rows, columns)  # fmt: skip
+        otherwise()
 
 
 def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
@@ -880,8 +883,8 @@ def _write_zeros(f: Function, dtype: np.dtype) -> None:
 def pack_panel(
     f: Function, tiling: Tiling, to: Value, source: Matrix, depth: Index, panel: Index, least: int, asks: bool = False
 ) -> None:  # fmt: skip
-    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more, and
-    is asked for at run time with ``asks``.
+    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more.
+    With ``asks`` it is asked for at run time.
 
     What a last panel lacks is zero, so that whole vectors of it may be read.
     """

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.nest import Instr, Load, Nest
 from staticgrad.frozen import frozen
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
@@ -223,6 +223,21 @@ class Packing:
     @property
     def text(self) -> str:
         return f"pack for {self.of.text}"
+
+
+def with_raw_strides(epilogue: Nest, before: tuple[int, ...], after: tuple[int, ...]) -> Nest:
+    """An epilogue of a raw result that is not stored, which had the strides ``before``, as one that has ``after``."""
+    if before == after:
+        return epilogue
+
+    def moved(instr: Instr) -> Instr:
+        if not isinstance(instr, Load) or instr.access.arg != 0:
+            return instr
+        strides = instr.access.strides
+        assert all(a == b or size == 1 for a, b, size in zip(strides, before, epilogue.outer, strict=False))
+        return replace(instr, access=replace(instr.access, strides=(*after, *strides[len(before) :])))
+
+    return replace(epilogue, body=tuple(map(moved, epilogue.body)))
 
 
 def _args(kernel: Contraction | Convolution) -> tuple[np.dtype, ...]:

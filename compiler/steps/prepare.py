@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from staticgrad.compiler.emit.families import packed_kernel, plan_kernel
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Instr, Load, Nest
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing, with_raw_strides
+from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
@@ -59,7 +59,7 @@ def summary(first: Sequence[Step]) -> Prepared | None:
     if not first:
         return None
     names = dict.fromkeys(m.name for step in first for m in step.reads if isinstance(m, StateSlot))
-    return Prepared(len(first), tuple(map(VersionSlot, names)), PreparedSlot(len(names)))
+    return Prepared(len(first), tuple(map(VersionSlot, names)), PreparedSlot(max(len(names), 1)))
 
 
 def kept_buffers(first: Sequence[Step], rest: Sequence[Step]) -> set[Temp]:
@@ -93,7 +93,7 @@ def _packing_and_rest(
     name = operand.memory.name if isinstance(operand.memory, StateSlot) else step.name
     packed = Temp(f"{name}.packed", planned.packed_bytes, REASON, step.source)
     others = {o.memory for position, o in enumerate(step.operands) if position != number}
-    kernel = Packing(replace(bare, packed=number))
+    kernel = Packing(largest(replace(bare, packed=number)))  # it is packed alike at all sizes
     took("prepare: an operand packed apart")
     packing = Step(
         f"pack_{step.name}", "pack", kernel, (operand, Operand(packed)), (operand.memory,), (packed,),
@@ -101,7 +101,8 @@ def _packing_and_rest(
     )  # fmt: skip
     operands = (*step.operands[:number], Operand(packed), *step.operands[number + 1 :])
     reads = tuple(m for m in step.reads if m != operand.memory or m in others)
-    given = replace(step.kernel, packed=number, epilogue=_moved(step.kernel.epilogue, bare, kernel.of, target))
+    epilogue = _moved(step.kernel.epilogue, bare, replace(bare, packed=number), target)
+    given = replace(step.kernel, packed=number, epilogue=epilogue)
     return [packing, replace(step, kernel=given, operands=operands, reads=(*reads, packed))]
 
 
@@ -112,17 +113,7 @@ def _moved(
     if epilogue is None:
         return None
     before, after = plan_kernel(kernel, target).raw_strides, plan_kernel(other, target).raw_strides
-    if before == after:
-        return epilogue
-
-    def moved(instr: Instr) -> Instr:
-        if not isinstance(instr, Load) or instr.access.arg != 0:
-            return instr
-        strides = instr.access.strides
-        assert all(a == b or size == 1 for a, b, size in zip(strides, before, epilogue.outer, strict=False))
-        return replace(instr, access=replace(instr.access, strides=(*after, *strides[len(before) :])))
-
-    return replace(epilogue, body=tuple(map(moved, epilogue.body)))
+    return with_raw_strides(epilogue, before, after)
 
 
 def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:

@@ -122,8 +122,8 @@ def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, 
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
     narrow = None if way.one_by_one else narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
-    if narrow is not None and narrow[0] + _turning_back(way, tiling, turned=turned) < cycles:
-        return narrow[0] + _turning_back(way, tiling, turned=turned), narrow[1]
+    if narrow is not None and narrow[0] + turning_back(way, tiling, turned=turned) < cycles:
+        return narrow[0] + turning_back(way, tiling, turned=turned), narrow[1]
     return cycles, tiling
 
 
@@ -196,7 +196,7 @@ def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[flo
     if found is None:
         return []
     cycles, tiling = found
-    return [(cycles + _turning_back(way, tiling, turned=turned), tiling)]
+    return [(cycles + turning_back(way, tiling, turned=turned), tiling)]
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bo
         cycles += way.k * way.n * size * (costs.copied if way.b[1] == 1 else costs.turned)
     if packs_a(tiling, way.m, way.k, way.a):
         cycles += way.m * way.k * size * (costs.copied if way.a[1] == 1 else costs.turned)
-    return cycles + _turning_back(way, tiling, turned=turned)
+    return cycles + turning_back(way, tiling, turned=turned)
 
 
-def _turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
+def turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """The estimated cycles for bringing a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:

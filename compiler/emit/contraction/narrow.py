@@ -85,11 +85,11 @@ def _best(
         for rows in range(1, min(m, most) + 1):
             tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
             packing = packing_cycles(tiling, k, b) if b is not None and packs(tiling, b) else 0
-            found.append((_cycles(tiling, k) + packing, tiling))
+            found.append((tile_cycles(tiling, k) + packing, tiling))
     return min(found, key=lambda entry: (entry[0], entry[1].rows), default=None)
 
 
-def _cycles(tiling: Tiling, k: int) -> float:
+def tile_cycles(tiling: Tiling, k: int) -> float:
     """The estimated cycles of all tiles: multiply-adds, loads and issue slots against their ports, and the latency of
     the chain, for each group of terms; then the sums of groups."""
     groups = -(-k // tiling.terms)

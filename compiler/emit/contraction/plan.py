@@ -234,7 +234,7 @@ PlannedContraction = PlannedKernel[Contraction, ContractionPlan]
 
 
 def planned(kernel: Contraction, target: Target) -> PlannedContraction:
-    """The kernel with its plan."""
+    """The kernel with its plan, one for all sizes."""
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.c_strides)
     plan = plan_of(kernel, target)

@@ -1,0 +1,157 @@
+"""Versions of a product: what is best for the greatest size of a range may be slow for small ones, as a tile of eight
+rows is for a vector, and a transpose of few columns for a row.
+
+Input: a contraction with open sizes and a target. Output: the parts of the range of one of them, each with the kernel
+that is compiled for it alone. Each part begins where the estimates say that the plan for its greatest size has become
+too slow; one of a single size is planned as if that were known. Which part a call takes follows from its size.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.emit.contraction.blocking import given_orientation, turning_back
+from staticgrad.compiler.emit.contraction.narrow import packing_cycles, tile_cycles
+from staticgrad.compiler.emit.contraction.plan import ContractionPlan, PlannedContraction, plan_of
+from staticgrad.compiler.emit.contraction.plan import planned as plan_whole
+from staticgrad.compiler.emit.llvm import IRModule, integer
+from staticgrad.compiler.emit.microkernel import make_tiling, tile_lanes, tiling_cost
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction, with_raw_strides
+from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
+from staticgrad.extents import OpenSize, extent_of, largest, narrowed, open_sizes
+from staticgrad.frozen import frozen
+
+MOST_PARTS = 4
+TOO_SLOW = 1.15  # times as long as with a plan of its own
+DOTS, DOT = 0.6, 4.0  # cycles of dot products: for each vector of a row, and for each row
+
+
+@frozen
+class ContractionVersions:
+    """The plans of a kernel for parts of the range of an open size, of which ``ends`` are the last sizes."""
+
+    size: OpenSize
+    ends: tuple[int, ...]
+    parts: tuple[PlannedContraction, ...]
+
+    @property
+    def numbered(self) -> list[tuple[int, PlannedContraction]]:
+        """The parts with their last sizes."""
+        return list(zip(self.ends, self.parts, strict=True))
+
+    @property
+    def text(self) -> str:
+        """The plan of each part."""
+        plans = [(end, part.plan) for end, part in self.numbered]
+        return " / ".join(f"up to {self.size} = {end}: {plan.text}" for end, plan in plans if plan is not None)
+
+
+PlannedVersions = PlannedKernel[Contraction, ContractionVersions]
+
+
+def planned(kernel: Contraction, target: Target) -> PlannedContraction | PlannedVersions:
+    """The kernel with its plan, or with those of its versions."""
+    found = _versions(kernel, target) if not kernel.is_empty and open_sizes(kernel) else None
+    if found is None:
+        return plan_whole(kernel, target)
+    return PlannedKernel(
+        kernel,
+        found,
+        is_shared=any(part.is_shared for part in found.parts),
+        shared_bytes=max(part.shared_bytes for part in found.parts),
+        worker_bytes=max(part.worker_bytes for part in found.parts),
+        raw_strides=plan_whole(replace(kernel, epilogue=None), target).raw_strides,
+    )
+
+
+def _versions(kernel: Contraction, target: Target) -> ContractionVersions | None:
+    """The versions of a kernel with open sizes that are worth it; None where one plan will do."""
+    bare = replace(kernel, epilogue=None)
+    size, ends = _parts(bare, target)
+    if size is None:
+        return None
+    before, starts = plan_whole(bare, target).raw_strides, (size.low, *(end + 1 for end in ends[:-1]))
+    parts = []
+    for low, high in zip(starts, ends, strict=True):
+        part = narrowed(kernel, size.number, low, high)
+        if not kernel.store_raw and part.epilogue is not None:
+            after = plan_whole(replace(part, epilogue=None), target).raw_strides
+            part = replace(part, epilogue=with_raw_strides(part.epilogue, before, after))
+        parts.append(plan_whole(part, target))
+    return ContractionVersions(size, ends, tuple(parts))
+
+
+def emit_choice(module: IRModule, planned: Planned, plan: ContractionVersions, names: Sequence[str], name: str) -> None:
+    """Add the function of a kernel that calls the one of ``names`` for the size of a call."""
+    kernel = planned.kernel
+    f = module.function(name, ["ptr"] * (len(kernel.args) + 1 + planned.is_shared))
+    size, done = f.index(extent_of(plan.size)), f.label("done")
+    for (end, part), version in zip(plan.numbered, names, strict=True):
+        arguments = f.params if part.is_shared or not planned.is_shared else f.params[:-1]
+        if end == plan.ends[-1]:
+            f.call(version, "void", *arguments)
+            f.branch(done)
+        else:
+            fits, after = f.label("fits"), f.label("larger")
+            f.branch_if(f.compare("icmp sle", size, integer(end)), fits, after)
+            f.block(fits)
+            f.call(version, "void", *arguments)
+            f.branch(done)
+            f.block(after)
+    f.block(done)
+    f.finish()
+
+
+@functools.lru_cache(maxsize=4096)
+def _parts(kernel: Contraction, target: Target) -> tuple[OpenSize | None, tuple[int, ...]]:
+    """The open size whose range is cut in parts, and the last size of each; None and none for a single part."""
+    if kernel.dtype.kind != "f" or kernel.packed is not None:
+        return None, ()
+    sizes = sorted(open_sizes((kernel.m, kernel.n, kernel.k)), key=lambda size: size.number)
+    losses = [(_loss(kernel, size, size.high, size.low, target), size) for size in sizes]
+    losses = [entry for entry in losses if entry[0] > TOO_SLOW]
+    if not losses:
+        return None, ()
+    size = max(losses, key=lambda entry: entry[0])[1]
+    ends = [size.high]
+    for at in _looked_at(size):
+        if len(ends) < MOST_PARTS and _loss(kernel, size, ends[0], at, target) > TOO_SLOW:
+            ends.insert(0, at)
+    return (size, tuple(ends)) if len(ends) > 1 else (None, ())
+
+
+def _looked_at(size: OpenSize) -> list[int]:
+    """The sizes of a range at which a part may end, from the greatest one down."""
+    if size.high < 2 * size.low:
+        return [(size.low + size.high) // 2, size.low]
+    powers = {1 << bit for bit in range(size.high.bit_length())}
+    return sorted({n for n in powers if size.low < n < size.high} | {size.low}, reverse=True)
+
+
+def _loss(kernel: Contraction, size: OpenSize, end: int, at: int, target: Target) -> float:
+    """How many times as long the plan for size ``end`` seems to take at another size as the one for that."""
+    known = largest(narrowed(kernel, size.number, at, at))
+    own = plan_of(known, target)
+    other = plan_of(largest(narrowed(kernel, size.number, end, end)), target)
+    return _cycles(other, known, target) / _cycles(own, known, target)
+
+
+def _cycles(plan: ContractionPlan, kernel: Contraction, target: Target) -> float:
+    """The estimated cycles of a kernel of known sizes with a plan that was made for others."""
+    given = given_orientation(kernel)
+    way, own, nbytes = given.swap() if plan.swapped else given, plan.tiling, kernel.dtype.itemsize
+    if plan.dots:
+        return way.m * (DOTS * -(-way.k // tile_lanes(target, way.dtype)) + DOT)
+    tiling = make_tiling(target, way.dtype, way.m, way.n, min(own.rows, way.m), own.vectors, own.folded, own.terms)
+    costs = tiling.costs
+    cycles = tile_cycles(tiling, way.k) if own.terms > 1 else tiling_cost(tiling, way.k)
+    if plan.pack_b and own.terms > 1:
+        cycles += packing_cycles(tiling, way.k, way.b)
+    elif plan.pack_b:
+        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else costs.turned)
+    if plan.pack_a:
+        cycles += way.m * way.k * nbytes * (costs.copied if way.a[1] == 1 else costs.turned)
+    return cycles + turning_back(way, tiling, turned=plan.swapped)
