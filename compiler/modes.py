@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from staticgrad.extents import highest
+
 taken: Counter[str] = Counter()
 WORDS = {
     "bool": ("no", "yes"),
@@ -91,5 +93,5 @@ def _place(what: str, value: Any) -> bool:
     """The one of the two words of a mode that applies: False for the first, True for the second."""
     if what in ("amount", "count", "sized"):
         count = value if isinstance(value, int) else len(value)
-        return bool(count > (what == "count"))
+        return bool(highest(count) > (what == "count"))
     return value is not None if what == "None" else bool(value)

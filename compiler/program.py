@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.errors import SourceLine
-from staticgrad.extents import OpenSize
+from staticgrad.extents import OpenSize, largest
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.types import TensorType
@@ -201,7 +201,7 @@ class BufferPlan:
 
 @frozen
 class KernelCost:
-    """The cost of one step, for reports."""
+    """The cost of one step, for reports; an extent where sizes are open."""
 
     name: str
     family: str
@@ -282,6 +282,7 @@ class Program:
 
     @property
     def interface(self) -> Interface:
-        flops, moved = sum(cost.flops for cost in self.costs), sum(cost.bytes for cost in self.costs)
+        costs = largest(self.costs)
+        flops, moved = sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs)
         sums = (flops, moved, self.polls)
         return Interface(self.slots, self.arena_bytes, self.checks, self.borrows, self.workers, *sums)

@@ -26,7 +26,7 @@ from staticgrad.types import Symbol, TensorType, symbols_of
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import RangeError
+    from staticgrad.compiler.regions.ranges import Groups, RangeError
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
@@ -162,7 +162,8 @@ class Compiler:
             known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
             serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
         """
-        if options.sizes == "exact" or config.get("BACKEND") == "reference" or all(x.type.static for x in feeds):
+        exact = options.sizes == "exact" or options.stepwise or config.get("BACKEND") == "reference"
+        if exact or all(x.type.static for x in feeds):
             return Serving(None)
         bindings = self._bindings(feeds)
         if bindings is None:
@@ -179,6 +180,9 @@ class Compiler:
 
                 numbers = numbers_of(found.groups, bindings)
                 return Serving(None, refused=refused) if numbers is None else Serving(found, numbers, refused)
+            if found.unequal and all(bindings[a] == bindings[b] for a, b in found.unequal):
+                key = (*key, found.unequal)  # in this call they are equal
+                continue
             fixed |= found.symbols
             refused = (*refused, found)
         return Serving(None, refused=refused)
@@ -217,20 +221,31 @@ class Compiler:
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        fixed: frozenset[Symbol] = frozenset(),
+        groups: Groups = (),
     ) -> NativeRunner:
-        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state."""
+        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state; for the
+        ranges of the sizes in ``groups``, at those of the feeds."""
         from staticgrad.compiler.binary import binary
         from staticgrad.compiler.regions.region import gradients_read
         from staticgrad.runtime.gradients import without
         from staticgrad.runtime.native import NativeRunner
 
-        region = self._region(fetches, feeds, options)
+        region, numbers = self._region(fetches, feeds, options), tuple[int, ...]()
+        if groups:
+            from staticgrad.compiler.regions.ranges import cut_for_ranges, numbers_of
+
+            bindings = self._bindings(feeds) or {}
+            fixed = frozenset(bindings).difference(*groups)
+            ranged = cut_for_ranges(
+                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+            )
+            region, numbers = ranged.region, numbers_of(ranged.groups, bindings) or ()
         store = self.store.copy()
         absent = [key for key in gradients_read(region) if not store.has_gradient(key)]
         region = without(region, absent) if absent else region
         timed = replace(self._tuned(region, options), timed=True, prepares=True)
-        return NativeRunner(binary(region, timed), store)
+        runner = NativeRunner(binary(region, timed), store)
+        return runner.at(numbers) if numbers else runner
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -318,6 +319,12 @@ def open_for(words: Descriptor, records: Records) -> None:
 _Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
+@functools.cache
+def _own_dtype(dtype: np.dtype) -> np.dtype:
+    """The object that arrays of a dtype have."""
+    return np.dtype(dtype.name)
+
+
 def _records(specs: Sequence[ArraySpec], *, made: bool) -> tuple[_Words, list[object]]:
     """The records of arrays that the entry is given or makes, and what they point to."""
     records = np.zeros((max(len(specs), 1), RECORD), np.int64)
@@ -327,8 +334,8 @@ def _records(specs: Sequence[ArraySpec], *, made: bool) -> tuple[_Words, list[ob
             continue
         shape = sizes(spec.type.shape)
         dims = np.array(shape or (0,), np.int64)
-        dtype = np.dtype(spec.type.dtype.name)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        dtype = _own_dtype(spec.type.dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
         handler = results.handler() if made and nbytes >= results.RECYCLED_FROM else None
         kept += [dims, dtype, handler]
         record[:] = spec.slot, id(dtype), len(shape), dims.ctypes.data, nbytes, 0 if handler is None else id(handler)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, StaticGradError, refuse_copies
-from staticgrad.extents import range_of
+from staticgrad.extents import largest, range_of
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
@@ -372,7 +372,7 @@ class Executable(vectorcall.Forwarding):
         """
         from staticgrad.runtime.reports import CostReport
 
-        return CostReport(self._program().costs, self._bound)
+        return CostReport(largest(self._program().costs), self._bound)
 
     @boundary
     def profile(self, *arrays: Any) -> Profile:
@@ -399,9 +399,8 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        runner = self._compiler.lock.exclusive(
-            self._compiler.timed_runner, self._leaves, types, self._options, self._fixed
-        )
+        groups = self._compiler.runner(self._leaves, self._tensors, types, self._options, self._fixed).groups
+        runner = self._compiler.lock.exclusive(self._compiler.timed_runner, self._leaves, types, self._options, groups)
         return profile(runner, given)
 
     @boundary

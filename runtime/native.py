@@ -26,6 +26,7 @@ from staticgrad.compiler.program import (
     FetchSlot,
     GradSlot,
     Interface,
+    KernelCost,
     KeySlot,
     PreparedSlot,
     Program,
@@ -173,6 +174,11 @@ class NativeRunner:
     def program(self) -> Program:
         """The program with its plan, costs and texts; compiled now if it was loaded from what was kept."""
         return self._binary.program
+
+    @property
+    def costs(self) -> tuple[KernelCost, ...]:
+        """The cost of each step at the open sizes of this runner."""
+        return at_sizes(self.program.costs, self._numbers)
 
     def ticks(self) -> Array:
         """The processor's clock before the first step of the last call of a timed program and after each, int64."""

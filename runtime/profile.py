@@ -143,7 +143,7 @@ def profile(runner: NativeRunner, arrays: Sequence[Array]) -> Profile:
                 machine.floor(cost.flops, cost.bytes, cost.dtype),
                 cost.source,
             )
-            for cost, seconds in zip(runner.program.costs, medians, strict=True)
+            for cost, seconds in zip(runner.costs, medians, strict=True)
         ),
         len(spans),
     )

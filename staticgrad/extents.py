@@ -25,6 +25,8 @@ from dataclasses import fields, is_dataclass, replace
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from staticgrad.frozen import frozen
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ class OpenSizeError(Exception):
             self.where = f", for {name!r}" + (f" at {source}" if source is not None else "")
 
 
-@frozen
+@frozen(eq=False)
 class OpenSize:
     """A size that feeds bind, number ``number`` of its program: at least ``low``, at most ``high``."""
 
@@ -82,13 +84,24 @@ class OpenSize:
         return f"n{self.number}[{self.low}..{self.high}]"
 
 
-@frozen
+@frozen(eq=False)
 class Ratio:
     """``numerator // denominator``, or with ``rest`` ``numerator % denominator``, of extents that are not negative."""
 
     numerator: int
     denominator: int
     rest: bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ratio) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """What makes it the same polynomial: whether the numbers are equal is not asked."""
+        return tuple(getattr(n, "terms", n) for n in (self.numerator, self.denominator)), self.rest
 
     @property
     def low(self) -> int:
@@ -422,10 +435,20 @@ def mapped(value: Any, convert: Callable[[Extent], Any]) -> Any:
     if kind is Extent:
         return convert(value)
     if kind is tuple:
-        items = tuple([mapped(item, convert) for item in value])
-        return value if all(map(is_, items, value)) else items
-    changed = {n: item for n in _names(kind) if (item := mapped(old := getattr(value, n), convert)) is not old}
+        for item in value:
+            if type(item) not in _PLAIN:  # most tuples are of numbers
+                items = tuple([item if type(item) in _PLAIN else mapped(item, convert) for item in value])
+                return value if all(map(is_, items, value)) else items
+        return value
+    changed: dict[str, Any] = {}
+    for name in _names(kind):
+        old = getattr(value, name)
+        if type(old) not in _PLAIN and (item := mapped(old, convert)) is not old:
+            changed[name] = item
     return replace(value, **changed) if changed else value
+
+
+_PLAIN = frozenset({int, bool, float, str, type(None), np.dtype, *map(type, map(np.dtype, "?bhilBHILefd"))})
 
 
 @functools.cache

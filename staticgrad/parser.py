@@ -363,17 +363,19 @@ class _GraphReader:
             t.expect(")")
             return body
         if name == "dim":
-            symbol = t.string(), self.integer(t) if t.accept(",") else 1
+            symbol, number = t.string(), self.integer(t) if t.accept(",") else 1
+            ends = self.value(t) if t.accept(",") else ()
             t.expect(")")
-            return self.symbol(*symbol)
+            return self.symbol(symbol, number, ends)
         if name in ("full", "base64"):
             literal = Full(self.value(t)) if name == "full" else Encoded(t.string())
             t.expect(")")
             return literal
         return resolve(Made(name, self.fields(t)))
 
-    def symbol(self, name: str, number: int) -> Dim:
-        return self.symbols.setdefault((name, number), dim(name) if number == 1 else open_size(name))
+    def symbol(self, name: str, number: int, ends: tuple[int, ...] = ()) -> Dim:
+        made = dim(name, ranges=ends) if number == 1 else open_size(name)
+        return self.symbols.setdefault((name, number), made)
 
     # -- the node -----------------------------------------------------------------------------------------------------
 

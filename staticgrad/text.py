@@ -13,7 +13,8 @@ back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements
                                                                      ``dtype`` are left out where the type says them
     type       ::= dtype "[" size ("," size)* "]" word*
     size       ::= number | symbol | sums, products and "//" of sizes
-    symbol     ::= name | "dim(" string ["," number] ")"             the number tells symbols of one name apart
+    symbol     ::= name | "dim(" string ["," number] ["," "(" number, … ")"] ")"
+                   the number tells symbols of one name apart; those in brackets end the ranges of the size
     value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
                  | class "(" field "=" value … ")" | array | "body(" number ")"
     array      ::= "[" values "]" | "full(" number ")" | "base64(" string ")"          in row-major order, of its type
@@ -243,6 +244,8 @@ class _Printer:
         if symbol not in alike:
             alike.append(symbol)
         number = alike.index(symbol) + 1
+        if symbol.ends:
+            return f"dim({symbol.name!r}, {number}, {symbol.ends})"
         if number == 1 and PLAIN_SYMBOL.fullmatch(symbol.name) and symbol.name not in RESERVED:
             return symbol.name
         return f"dim({symbol.name!r})" if number == 1 else f"dim({symbol.name!r}, {number})"

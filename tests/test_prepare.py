@@ -282,3 +282,25 @@ def _gradient(xs: Array, weights: Array, *, turned: bool) -> Array:
         cotangent = inner @ w.T
     gradient: Array = total.T if turned else total
     return gradient
+
+
+@pytest.mark.parametrize("size", [8, None])
+def test_a_constant_that_all_turns_multiply_by_is_packed(size: int | None) -> None:
+    """Where no variable was packed beside it, the packing never ran, and the loop read what lay there."""
+    xs, weights = normal(8, 6), normal(6, 6) / 3
+    with sg.Graph() as graph:
+        x, w = sg.placeholder((size, 6)), sg.constant(weights)
+        last, _ = sg.scan(lambda h, row: (sg.sin(row + h @ w), None), sg.zeros(6), x)
+        slope = sg.gradients(sg.sum(last), x)[0]
+    exe = sg.Session(graph).compile(slope, x)
+    h, inner = np.zeros(6), []
+    for row in xs.astype(np.float64):
+        inner.append(np.cos(row + h @ weights))
+        h = np.sin(row + h @ weights)
+    wanted, cotangent = [], np.ones(6)
+    for factor in reversed(inner):
+        wanted.insert(0, cotangent * factor)
+        cotangent = wanted[0] @ weights.T
+    for _ in range(2):
+        np.testing.assert_allclose(exe(xs), wanted, rtol=0, atol=1e-5)
+    assert "pack for contraction" in exe.text("kernels")

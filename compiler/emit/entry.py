@@ -133,15 +133,16 @@ class _Main:
         self._finish()
 
     def _prepare(self, steps: Sequence[Step], prepared: Prepared) -> None:
-        """Run steps if the version of a variable differs from the one that they saw last."""
+        """Run steps if the version of a variable differs from the one that they saw last; at the first call those that
+        read none."""
         f = self.f
 
         def word(slot: Slot) -> Value:
             return f.load("ptr", f.offset(f.params[0], self.numbers[slot], "ptr"))
 
         seen = word(prepared.seen)
-        places = [f.offset(seen, number, "i64") for number in range(len(prepared.versions))]
-        versions = [f.load("i64", word(slot)) for slot in prepared.versions]
+        versions = [f.load("i64", word(slot)) for slot in prepared.versions] or [integer(0)]
+        places = [f.offset(seen, number, "i64") for number in range(len(versions))]
         changed = integer(0, "i1")
         for version, place in zip(versions, places, strict=True):
             changed = f.binary("or", changed, f.compare("icmp ne", version, f.load("i64", place)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, is_number
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -97,19 +97,19 @@ def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index
     return low, f.min(f.add(low, size), units)
 
 
-def quotient(f: Function, number: Index, by: int) -> Index:
+def quotient(f: Function, number: Index, by: Index) -> Index:
     """``number // by`` of a number that is not negative."""
-    if by == 1 or isinstance(number, int):
-        return number // by if isinstance(number, int) else number
-    return f.binary("udiv", number, f.index(by))
+    if isinstance(number, int) and isinstance(by, int):
+        return number // by
+    return number if is_number(by, 1) else f.binary("udiv", f.index(number), f.index(by))
 
 
-def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
+def divide(f: Function, number: Index, by: Index) -> tuple[Index, Index]:
     """Quotient and remainder."""
     whole = quotient(f, number, by)
-    if by == 1 or isinstance(number, int):
-        return whole, number % by if isinstance(number, int) else 0
-    return whole, f.binary("urem", number, f.index(by))
+    if isinstance(number, int) and isinstance(by, int):
+        return whole, number % by
+    return whole, 0 if is_number(by, 1) else f.binary("urem", f.index(number), f.index(by))
 
 
 def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:

@@ -27,11 +27,13 @@ Groups = Sequence[tuple[Symbol, ...]]  # by the numbers of open sizes, the symbo
 
 
 class RangeError(Exception):
-    """A program cannot be compiled for ranges of the sizes ``symbols``; the message says why."""
+    """A program cannot be compiled for ranges of the sizes ``symbols``; the message says why. Those that are
+    ``unequal`` in this call could be ranges if they were equal."""
 
     def __init__(self, why: str, symbols: frozenset[Symbol]) -> None:
         super().__init__(why)
         self.symbols = symbols
+        self.unequal: tuple[tuple[Symbol, Symbol], ...] = ()
 
 
 @contextlib.contextmanager
@@ -114,15 +116,18 @@ def made_for_ranges(
 
 
 def _joined(error: RangeError, groups: Groups, bindings: Bindings) -> list[tuple[Symbol, ...]] | None:
-    """The groups with two of them made one, if the error asks whether they are equal and in this call they are."""
+    """The groups with some of them made one, if the error asks whether they are equal and in this call they are. It is
+    told where they are not."""
     cause = error.__cause__
     if not isinstance(cause, OpenSizeError) or cause.equation is None:
         return None
     found = list(groups)
-    for pair in cause.equation:
-        a, b = (next(group for group in found if groups[size.number][0] in group) for size in pair)
-        if bindings[a[0]] != bindings[b[0]]:
-            return None
+    pairs = tuple((groups[a.number][0], groups[b.number][0]) for a, b in cause.equation)
+    if any(bindings[a] != bindings[b] for a, b in pairs):
+        error.unequal = pairs
+        return None
+    for pair in pairs:
+        a, b = (next(group for group in found if symbol in group) for symbol in pair)
         if a is not b:
             found = [(*a, *b) if group is a else group for group in found if group is not b]
     return found

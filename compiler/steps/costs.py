@@ -6,12 +6,11 @@ import numpy as np
 
 from staticgrad.compiler.program import KernelCost
 from staticgrad.compiler.steps.step import Step
-from staticgrad.extents import largest
 
 
 def step_cost(step: Step) -> KernelCost:
-    """Operations and bytes touched at least once, counted from the step's memories, at the greatest sizes."""
-    return KernelCost(step.name, step.family, largest(step.flops), step.nbytes, step.source, _widest_float(step))
+    """Operations and bytes touched at least once, counted from the step's memories; of open sizes they are extents."""
+    return KernelCost(step.name, step.family, step.flops, step.nbytes, step.source, _widest_float(step))
 
 
 def _widest_float(step: Step) -> str:

@@ -59,7 +59,7 @@ def summary(first: Sequence[Step]) -> Prepared | None:
     if not first:
         return None
     names = dict.fromkeys(m.name for step in first for m in step.reads if isinstance(m, StateSlot))
-    return Prepared(len(first), tuple(map(VersionSlot, names)), PreparedSlot(len(names)))
+    return Prepared(len(first), tuple(map(VersionSlot, names)), PreparedSlot(max(len(names), 1)))
 
 
 def kept_buffers(first: Sequence[Step], rest: Sequence[Step]) -> set[Temp]:

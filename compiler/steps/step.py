@@ -34,28 +34,30 @@ from staticgrad.frozen import frozen, record
 
 @record
 class Temp:
-    """Memory in the arena, of so many bytes at the greatest sizes. Where it lies is decided by placement, unless it is
-    ``pinned`` at an offset: its value lies there before the program."""
+    """Memory in the arena, of so many bytes at the greatest sizes, of which a call uses ``used``. Where it lies is
+    decided by placement, unless it is ``pinned`` at an offset: its value lies there before the program."""
 
     name: str
     nbytes: int
     reason: str
     source: SourceLine | None
     pinned: int | None = None
+    used: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nbytes = highest(self.nbytes)
+        self.used, self.nbytes = self.nbytes, highest(self.nbytes)
 
 
 Memory = Slot | Temp
 
 
 def memory_bytes(memory: Memory) -> int:
+    """The bytes of a memory that a call uses."""
     match memory:
         case Temp():
-            return memory.nbytes
+            return memory.used
         case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
-            return largest(memory.type.nbytes)
+            return memory.type.nbytes
         case ConstantSlot():
             return int(memory.value.nbytes)
         case _:
@@ -110,7 +112,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(largest(self.flops), self.nbytes) if self.callback is None else RATES.call
+        own = least_seconds(largest(self.flops), largest(self.nbytes)) if self.callback is None else RATES.call
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property

@@ -29,6 +29,7 @@ from staticgrad.compiler.program import (
     StateSlot,
 )
 from staticgrad.errors import SourceLine
+from staticgrad.extents import largest
 from staticgrad.frozen import record
 from staticgrad.runtime.profile import Profile
 
@@ -89,7 +90,7 @@ def _kernels(program: Program, lines: _SourceLines, profile: Profile | None) -> 
             "line": lines.number(cost.source), "reads": flow.reads, "writes": flow.writes, "text": flow.text,
             "seconds": seconds, "floor": floor,
         }
-        for cost, flow, seconds, floor in zip(program.costs, program.flows, times, floors, strict=True)
+        for cost, flow, seconds, floor in zip(largest(program.costs), program.flows, times, floors, strict=True)
     ]  # fmt: skip
 
 

@@ -68,8 +68,10 @@ class Maker:
                 return False
 
         y = self.pick(fits)
-        if y is None:
-            return None
+        return None if y is None else self.joined(x, y)
+
+    def joined(self, x: Tensor, y: Tensor) -> Tensor:
+        """A function of two tensors that broadcast."""
         functions: list[Callable[[Tensor, Tensor], Tensor]] = [
             lambda a, b: a + b, lambda a, b: a - b, lambda a, b: self.squash(a * b), sg.maximum, sg.minimum,
             lambda a, b: a / (b * b + 1.0), lambda a, b: sg.where(a > b, a, b * 0.5),

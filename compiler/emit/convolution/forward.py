@@ -48,6 +48,7 @@ from staticgrad.compiler.emit.microkernel import (
     Tiling,
     call_tile,
     choose_tiling,
+    opened,
     round_up,
     span,
     tile_lanes,
@@ -55,7 +56,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_open, is_same
 from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
@@ -213,6 +214,8 @@ class ForwardPlan(ByUnits):
 
 def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]:
     """The taps that the first and the last pixel of a row leave out: none where that is not worth larger tiles."""
+    if is_open(horizontal.count):
+        return 0, 0
     left, right = beside(horizontal, image)
     if image.channels < LEAST_TERMS and is_run(image, horizontal.number, horizontal.dilation):
         return 0, 0
@@ -228,8 +231,8 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     # A line more than its channels where those of pixels would fall into few sets of the cache.
     result = UnitResult.of_pixels(kernel, round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0))
     flat = kernel.kernel == (1, 1) and len(geometry) == 1
-    flat = flat and (not result.direct or kernel.result_strides[2] == columns * kernel.result_strides[3])
-    flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
+    flat = flat and (not result.direct or is_same(kernel.result_strides[2], columns * kernel.result_strides[3]))
+    flat = flat and is_same(geometry[0][0].step * image.row, columns * geometry[0][1].step * image.pixel)
     flat = flat and all_inside(geometry[0][0], image)
     phases: list[Phase] = []
     packed = 0
@@ -238,9 +241,9 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         channels = image.channels if reached else 0
         taken = (taps[0].number, taps[1].number) if reached else (1, 1)
         run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
-        tiling = choose_tiling(
-            target, kernel.dtype, rows * columns if flat else taps[1].count, outputs, terms * taken[0]
-        )
+        pixels = rows * columns if flat else taps[1].count
+        tiling = choose_tiling(target, kernel.dtype, highest(pixels), outputs, terms * taken[0])
+        tiling = opened(tiling, pixels, outputs)
         most = max(1, target.sized(PANEL_BYTES) // max(1, terms * tiling.width * size))
         left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)
         tap_rows = min(taken[0], most) if run or left + right else 1
@@ -248,11 +251,12 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
     packing = WeightPacking.choose(kernel, tuple(phases), image.groups, outputs)
-    most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
+    high, wide = highest(rows), highest(columns)
+    most = max(1, target.sized(ROW_BLOCK_BYTES) // (wide * total * size), -(-target.sized(64) // wide))
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1:
-        most = min(most, -(-rows * highest(batch) // ROW_BLOCKS))
-    block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), geometry[0][0].spacing))
+        most = min(most, -(-high * highest(batch) // ROW_BLOCKS))
+    block = rows if flat else min(high, round_up(-(-high // -(-high // most)), geometry[0][0].spacing))
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
     weights, buffer = areas(kernel.dtype, weights=packed, buffer=packing.buffer)
     strips, tile = areas(kernel.dtype, strip=strip.elements, tile=result.elements(block))

@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Range, Scratch
-from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, is_number, memory_type
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import largest
+from staticgrad.extents import OpenSizeError, at_most, highest, is_open, is_same, largest, open_sizes, value_at
 from staticgrad.frozen import frozen
 
 Axis = tuple[Index, int, int]  # how many, and how far they lie apart in a copy and in its source
@@ -57,7 +57,7 @@ class Image:
 
     @property
     def in_place(self) -> bool:
-        inside = self.height <= self.size[0] and self.width <= self.size[1]
+        inside = at_most(self.height, self.size[0]) and at_most(self.width, self.size[1])
         plain = inside and self.offset == (0, 0) and self.groups == 1 and not self.padded
         return plain and (self.strides[1] == 1 or self.channels == 1)
 
@@ -93,7 +93,7 @@ class Image:
     def covered(self) -> bool:
         """True if the copy writes every element of the frame."""
         (h0, h1), (w0, w1) = self.inside(0), self.inside(1)
-        whole = h1 - h0 == self.height and w1 - w0 == self.width
+        whole = is_same(h1 - h0, self.height) and is_same(w1 - w0, self.width)
         return whole and self.pixel == self.channels
 
 
@@ -127,14 +127,36 @@ def is_depthwise(kernel: Convolution) -> bool:
 
 def x_image(kernel: Convolution) -> Image:
     """x, framed by its padding."""
-    height, width = (
-        (size - 1) * kernel.stride[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1
-        for i, size in enumerate((kernel.out_height, kernel.out_width))
-    )
+    height, width = (_frame_size(kernel, axis) for axis in range(2))
     groups = 1 if is_depthwise(kernel) else kernel.groups
     channels = kernel.channels // groups
     return Image(kernel.dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides,
                  kernel.padding, height, width, unaliased(kernel.dtype, channels, kernel.stride[1]))  # fmt: skip
+
+
+def _frame_size(kernel: Convolution, axis: int) -> int:
+    """The pixels along an axis of the frame of x that taps read; with a stride of an open size as many more as all of x
+    needs, as the last ones of a row may be read or not."""
+    count, stride = (kernel.out_height, kernel.out_width)[axis], kernel.stride[axis]
+    reach = (count - 1) * stride + (kernel.kernel[axis] - 1) * kernel.dilation[axis] + 1
+    if stride == 1 or not is_open(reach):
+        return reach
+    size = (kernel.height, kernel.width)[axis] + kernel.padding[axis]
+    return size + max(0, most(reach - size))
+
+
+def most(extent: int) -> int:
+    """The greatest number of an extent of one open size.
+
+    Raises:
+        OpenSizeError: it has several.
+    """
+    if not is_open(extent):
+        return extent
+    if len(sizes := open_sizes(extent)) != 1:
+        raise OpenSizeError(f"{extent} depends on several sizes", extent)
+    (size,) = sizes
+    return max(value_at(extent, [number] * (size.number + 1)) for number in range(size.low, size.high + 1))
 
 
 def unaliased(dtype: np.dtype, channels: int, stride: int = 1) -> int:
@@ -199,9 +221,10 @@ class ConvolutionWriter:
         return self._areas.find(name).nbytes
 
     def copy(
-        self, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0, along_source: bool = True
-    ) -> None:
-        copy_matrix(self.f, self.dtype, to, source, rows, columns, least, along_source)
+        self, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0, along_source: bool = True,
+        asks: bool = False,
+    ) -> None:  # fmt: skip
+        copy_matrix(self.f, self.dtype, to, source, rows, columns, least, along_source, asks)
 
     def rearrange(self, to: Value, source: Value, *axes: Axis, least: int = 0, along_source: bool = True) -> None:
         """Copy an array whose elements lie apart in one way at ``to`` and in another at ``source``. Neighbouring axes
@@ -209,27 +232,28 @@ class ConvolutionWriter:
         which the source is read are those of a matrix, the others are loops. An axis that the source has backwards is
         read forwards. ``least`` and ``along_source`` are those of ``copy_matrix``."""
         f, behind, kept = self.f, (0, 0), list[Axis]()
+        asks = any(is_open(count) for count, _, _ in axes)  # there may be fewer than a block has
         for count, a, b in axes:
             if b < 0 and abs(a) != 1 and isinstance(count, int):
                 behind, a, b = (behind[0] + (count - 1) * a, behind[1] + (count - 1) * b), -a, -b
-            if kept and isinstance(count, int) and kept[-1][1:] == (count * a, count * b):
+            if kept and isinstance(count, int) and is_same(kept[-1][1:], (count * a, count * b)):
                 count = f.mul(kept.pop()[0], count)
             if count != 1:
                 kept.append((count, a, b))
-        if any(count == 0 for count, _, _ in kept):
+        if any(is_number(count, 0) for count, _, _ in kept):
             return
-        column = min(kept, key=lambda axis: abs(axis[1]), default=ONE)
-        row = min(kept, key=lambda axis: abs(axis[2]) or math.inf, default=ONE)
-        if row == column:
-            row = next((axis for axis in reversed(kept) if axis != column), ONE)
+        column = min(kept, key=lambda axis: highest(abs(axis[1])), default=ONE)
+        row = min(kept, key=lambda axis: highest(abs(axis[2])) or math.inf, default=ONE)
+        if is_same(row, column):
+            row = next((axis for axis in reversed(kept) if not is_same(axis, column)), ONE)
         source, to = f.offset(source, behind[1], self.element), f.offset(to, behind[0], self.element)
         with contextlib.ExitStack() as loops:
             for count, a, b in kept:
-                if (count, a, b) not in (row, column):
+                if not (is_same((count, a, b), row) or is_same((count, a, b), column)):
                     index = loops.enter_context(span(f, 0, count))
                     to, source = self.at(to, (index, a)), self.at(source, (index, b))
             matrices = Matrix(to, row[1], column[1]), Matrix(source, row[2], column[2])
-            self.copy(*matrices, row[0], column[0], least, along_source)
+            self.copy(*matrices, row[0], column[0], least, along_source, asks)
 
     def finish(self, raw: Value, ranges: list[Range]) -> None:
         if self.epilogue is not None:
@@ -258,7 +282,7 @@ class ConvolutionWriter:
         """Bring some rows of the image at ``base`` into a frame whose row 0 would be at ``to``, and whose groups lie
         ``apart`` elements from each other."""
         (w0, w1), (low, high), (_, s_c, s_h, s_w) = image.inside(1), rows, image.strides
-        if w0 >= w1 or image.channels == 0 or (isinstance(low, int) and isinstance(high, int) and low >= high):
+        if w0 >= w1 or image.channels == 0 or (isinstance(low, int) and isinstance(high, int) and at_most(high, low)):
             return
         pixel, left = image.pixel, w0 + image.offset[1]
         with span(self.f, 0, image.groups) as group, span(self.f, low, high) as h:

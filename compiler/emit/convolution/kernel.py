@@ -36,7 +36,7 @@ from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.extents import largest
+from staticgrad.extents import OpenSizeError, is_open, largest
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]
@@ -71,7 +71,21 @@ def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 def _first_plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
     greatest = largest(kernel)
+    if any(map(is_open, (kernel.height, kernel.width, kernel.out_height, kernel.out_width))):
+        return _plan_of_open_images(kernel, target)
     return next(plan for suits, plan in PLANS if suits(greatest, target))(kernel, target)
+
+
+def _plan_of_open_images(kernel: Convolution, target: Target) -> ConvolutionPlan:
+    """The plan of a kernel for images of any height or width of a range: rows of pixels, of which tiles take some at
+    a time. Tiles along planes, of depthwise kernels too, are written for one width.
+
+    Raises:
+        OpenSizeError: the kernel is depthwise, or the bounds of a size do not say what must be known.
+    """
+    if is_depthwise(kernel):
+        raise OpenSizeError("a depthwise convolution is compiled for one size of images", *kernel.x_strides)
+    return (weight_grad_plan if kernel.direction == "weight_grad" else forward_plan)(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]

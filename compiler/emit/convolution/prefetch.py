@@ -17,6 +17,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.parallel import divide
+from staticgrad.extents import at_most, highest, is_same
 from staticgrad.frozen import frozen
 
 TOGETHER = 4  # lines whose address is computed once
@@ -37,7 +38,7 @@ class PrefetchRuns:
     def ask(self, writer: ConvolutionWriter, part: Index = 0, parts: int = 1) -> None:
         """Ask for one of ``parts`` parts of every run."""
         f, lines = writer.f, -(-self.nbytes // (LINE * parts))
-        if lines <= 0:
+        if at_most(lines, 0):
             return
         start = f.offset(self.base, f.mul(part, lines * LINE), "i8")
         with contextlib.ExitStack() as loops:
@@ -68,9 +69,9 @@ class PrefetchLines:
         s_c, s_h, s_w = strides
         if channels * rows == 0:
             return []
-        if s_w == 1 and s_h == columns:
-            pieces = (1, 0, channels * rows * s_h) if s_c == rows * s_h else (channels, s_c, rows * s_h)
-        elif s_c == 1 and s_w == channels and s_h == columns * s_w:
+        if s_w == 1 and is_same(s_h, columns):
+            pieces = (1, 0, channels * rows * s_h) if is_same(s_c, rows * s_h) else (channels, s_c, rows * s_h)
+        elif s_c == 1 and is_same(s_w, channels) and is_same(s_h, columns * s_w):
             pieces = (1, 0, rows * s_h)
         else:
             return []
@@ -79,12 +80,12 @@ class PrefetchLines:
 
     def ask(self, f: Function, element: str, part: Index, parts: int) -> None:
         """Ask for one of ``parts`` parts of all lines."""
-        together = min(self.lines, TOGETHER)
+        together = min(highest(self.lines), TOGETHER)
         groups = -(-self.lines // together)
         total = self.count * groups
         share = -(-total // parts)
         low = f.mul(part, share)
-        if isinstance(low, int) and low >= total:
+        if isinstance(low, int) and at_most(total, low):
             return  # shares are rounded up, so that the last parts may be empty
         with f.loop(low, f.min(f.add(low, share), total)) as loop:
             piece, group = divide(f, loop.index, groups)

@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.emit.parallel import quotient
+from staticgrad.extents import is_open, is_same
 from staticgrad.frozen import frozen
 
 
@@ -67,7 +68,7 @@ class Strip:
         f, image = writer.f, self.image
         w0, w1 = image.inside(1)
         left, right = w0 + image.offset[1], w1 + image.offset[1]
-        if image.in_place or (left == 0 and right == image.width):
+        if image.in_place or (left == 0 and is_same(right, image.width)):
             return
         with span(f, 0, image.groups * self.rows) as row:
             at = writer.at(to, (row, image.row))
@@ -96,7 +97,8 @@ class Strip:
         low = f.sub(self.frame_rows(f, block)[0], image.offset[0])
         row = f.max(f.add(low, f.min(block[0], shared)), 0)
         base = writer.at(writer.first, (number, image.strides[0]), (row, image.strides[2]))
-        rows = min(self.rows - shared, image.size[0])
+        rows = self.rows - shared
+        rows = rows if is_open(image.size[0]) else min(rows, image.size[0])
         return PrefetchLines.of_rows(
             writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:]
         )

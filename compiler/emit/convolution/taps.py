@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, unaliased, x_image
+from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, most, unaliased, x_image
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Function, Index
 from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.extents import at_most, highest, is_open
 from staticgrad.frozen import frozen
 
 
@@ -61,10 +62,14 @@ def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[Taps, ...], in
         phases.append(Taps(first, stride, count, origin, 1, max(1, apart * dilation // stride), len(reach),
                             reach[-1], -apart))  # fmt: skip
         low.append(origin)
-        high.append((first + padding - reach[0] * dilation) // stride + count)
+        high.append(((first + padding - reach[0] * dilation) // stride, count))
     start = min(low, default=0)
     moved = (replace(taps, origin=taps.origin - start if taps.number else 0) for taps in phases)
-    return tuple(moved), start, max(high, default=1) - start
+    end = max((highest(last + count) for last, count in high), default=1)
+    if is_open(size):  # all of y at least; the first phase has as many pixels as any
+        y = (kernel.out_height, kernel.out_width)[axis]
+        end = y + max(0, most(max((last for last, _ in high), default=1) + phases[0].count - y))
+    return tuple(moved), start, end - start
 
 
 def forward_geometry(kernel: Convolution) -> tuple[Image, list[tuple[Taps, Taps]]]:
@@ -132,4 +137,4 @@ def reached(f: Function, taps: Taps, image: Image, t: Index) -> Range:
 def all_inside(taps: Taps, image: Image) -> bool:
     """True if every row that a phase reads is in the image."""
     last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
-    return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]
+    return image.offset[0] <= taps.origin and at_most(last + 1, image.offset[0] + image.size[0])

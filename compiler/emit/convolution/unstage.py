@@ -13,7 +13,7 @@ from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, lowest
 from staticgrad.frozen import frozen
 
 Strides = tuple[int, int, int, int]  # n, o, p, q
@@ -57,7 +57,7 @@ class UnitResult:
 
     def elements(self, count: int) -> int:
         """The elements of a scratch block of so many rows, or planes."""
-        return 0 if self.direct else count * max(self.block)
+        return 0 if self.direct else count * max(map(highest, self.block))
 
     def place(self, writer: ConvolutionWriter, number: Index, output: Index, row: Index) -> Value:
         """The address at which tiles write the first element of image ``number``; the scratch block, the worker's area
@@ -76,7 +76,7 @@ class UnitResult:
             crowded = self.outputs > _lines_kept(highest(r_o) * writer.dtype.itemsize)
             to = writer.at(raw, (number, r_n), (rows[0], r_p))
             axes = (f.sub(rows[1], rows[0]), r_p, line), (self.columns, r_q, pixel), (self.outputs, r_o, 1)
-            writer.rearrange(to, writer.area("tile"), *axes, least=self.columns, along_source=not crowded)
+            writer.rearrange(to, writer.area("tile"), *axes, least=lowest(self.columns), along_source=not crowded)
         writer.finish(raw, [(number, f.add(number, 1)), outputs, rows, (0, self.columns)])
 
 

@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_same
 from staticgrad.frozen import frozen
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
@@ -193,7 +193,7 @@ class WeightGrad(SumPlan):
         """A chunk: one row of a block, packed for the tiles."""
         part, writer = chunks.open("pack")
         f, start, block = part.f, part.table.word(0), part.table.word(2)
-        image, local = divide(f, part.chunk, self.rows)
+        image, local = divide(f, part.chunk, f.min(self.rows, self.kernel.out_height))
         self._pack(writer, start, f.add(start, image), block, local, 1)
         return f.finish()
 
@@ -252,7 +252,7 @@ class WeightGrad(SumPlan):
         to = writer.at(writer.area("frames"), (f.sub(number, start), self.rows * row), (local, row))
         source = writer.at(writer.first, (number, image.strides[0]), (f.add(block, local), vertical * image.row))
         pixel, width = horizontal * image.pixel, self.kernel.out_width
-        if vertical * image.row == width * pixel:  # one row after the other
+        if is_same(vertical * image.row, width * pixel):  # one row after the other
             pack_pixels(f, self.tiling, to, self.packed_panel, source, pixel, f.mul(rows, width))
             return
         with f.loop(0, rows) as loop:
@@ -322,7 +322,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     run = is_run(image, kernel.kernel[1], kernel.dilation[1])
     outputs, size = kernel.filters // image.groups, kernel.dtype.itemsize
     m = channels * (kernel.kernel[1] if run else 1)
-    depth = max(1, kernel.out_height * kernel.out_width)
+    depth = max(1, highest(kernel.out_height * kernel.out_width))
     tiling = choose_tiling(target, kernel.dtype, m, outputs, depth)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
     y = Image.unframed(
@@ -336,7 +336,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     result_row = round_up(kernel.filters, tiling.lanes)
     y_pixels = y.height * y.width
     y_elements = y_pixels * (y.channels if y.in_place else y.pixel)
-    pair = max(1, (image.groups * image.height * image.width * image.channels + y_elements) * size)
+    pair = max(1, highest(image.groups * image.height * image.width * image.channels + y_elements) * size)
     batch = highest(kernel.batch)
     together = max(1, min(batch, target.sized(IMAGES_BYTES) // pair))
     all_sums = math.prod(kernel.kernel) * channels * result_row
@@ -344,16 +344,15 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     part = SumChunks.part_of(kernel, target, kernel.batch, all_sums * size, images)
     if part:
         direct, together = False, min(together, part)
-    height = most = max(1, kernel.out_height)
+    height = most = max(1, highest(kernel.out_height))
     if together == 1:
-        most = max(
-            1, target.sized(BLOCK_BYTES) * most // pair, -(-target.sized(BLOCK_PIXELS) // max(1, kernel.out_width))
-        )
+        wide = max(1, highest(kernel.out_width))
+        most = max(1, target.sized(BLOCK_BYTES) * most // pair, -(-target.sized(BLOCK_PIXELS) // wide))
     rows = -(-height // -(-height // most))
     taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
     tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
-    packed = _is_packed(kernel, image, rows < kernel.out_height)
-    at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
+    packed = _is_packed(kernel, image, rows < highest(kernel.out_height))
+    at_once = together * (rows / height if packed else 1)  # images between two waits
     wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, batch), target)
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
     copies = areas(kernel.dtype, frames=copy, y=together * y.elements)

@@ -5,7 +5,8 @@ products: a register is combined with itself, moved by one lane, two, four, …,
 Steele, CACM 1986), so a turn takes one dependent operation. A single column of a recurrence goes one by one.
 
 Many short columns that lie one after the other are run as one, of which registers hold ends and beginnings: what a move
-would take from another column is replaced by what changes nothing.
+would take from another column is replaced by what changes nothing. So it is at run time for columns of an
+open length, by the number of each element in its column.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine, identity
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
-from staticgrad.extents import is_open, proven
+from staticgrad.extents import highest, is_open, lowest, proven
 
 MOST_VECTORS = 4  # of a strip
 # Columns of so many vectors and less are run together: as many as fill so many vectors and more, but no more than that.
@@ -131,10 +132,11 @@ def run_together(routine: Cumulation, target: Target) -> int:
         routine.kind == "recurrence"
         or routine.width != 1
         or lanes == 1
-        or is_open(routine.length)
-        or not 1 < routine.length <= LONGEST_TOGETHER * lanes
+        or not 1 < highest(routine.length) <= LONGEST_TOGETHER * lanes
     ):
         return 0
+    if is_open(routine.length):
+        return lanes if routine.dtype.itemsize >= 4 else 0
     columns = lanes // math.gcd(lanes, routine.length)
     while columns * routine.length < FEWEST_TOGETHER * lanes:
         columns *= 2
@@ -145,6 +147,9 @@ def write_together(f: Function, routine: Cumulation, pointers: Sequence[Value], 
     """The body of ``void(ptr operand, ptr result, ptr scratch, i64 count)`` of ``count`` columns one after the other.
     The last ones, where they are fewer than are run together, are copied to where there is room behind them."""
     source, target = pointers[:2]
+    if is_open(routine.length):
+        _OpenColumns(f, routine, source, target, count).write()
+        return
     columns, element = run_together(routine, f.target), memory_type(routine.dtype)
     size = columns * routine.length
     before, after = (f.stack(size * routine.dtype.itemsize) for _ in range(2))
@@ -167,6 +172,129 @@ def write_together(f: Function, routine: Cumulation, pointers: Sequence[Value], 
         copy(f.offset(source, place, element), before)
         _together(f, routine, before, after, size)
         copy(after, f.offset(target, place, element))
+
+
+class _OpenColumns:
+    """``count`` short columns of an open length, one after the other. Beside each vector of elements is one of their
+    numbers in their columns, counted from where a column begins: from its last element on in reverse."""
+
+    def __init__(self, f: Function, routine: Cumulation, source: Value, target: Value, count: Value) -> None:
+        assert routine.kind != "recurrence"
+        self.f = f
+        self.kind: ReduceKind = routine.kind
+        self.dtype, self.length, self.reverse = routine.dtype, routine.length, routine.reverse
+        self.source, self.target = source, target
+        self.lanes = f.target.lanes(routine.dtype)
+        self.element, self.number = memory_type(routine.dtype), f"i{8 * routine.dtype.itemsize}"
+        self.type, self.numbers = vector(self.element, self.lanes), vector(self.number, self.lanes)
+        self.total = f.index(f.mul(count, routine.length))
+        self.most = highest(routine.length)
+        self.size = self._as_number(f.index(routine.length))
+        self.neutral = f.const(_neutral(routine.kind, routine.dtype), self.type)
+        order = f.lane_numbers(self.numbers)
+        self.order = f.binary("sub", f.const(self.lanes - 1, self.numbers), order) if self.reverse else order
+
+    def write(self) -> None:
+        """By the number of vectors that a column fills, or columns of which several are in one as if they were one."""
+        f, lanes, least = self.f, self.lanes, lowest(self.length)
+        if not f.target.isa.predicated:
+            self._as_one()
+            return
+        for end in [lanes // 2, *range(lanes, self.most + lanes, lanes)]:
+            if end >= least:
+                fits = f.compare("icmp sle", f.index(self.length), integer(end))
+                with f.when(f.binary("and", fits, f.compare("icmp sge", f.index(self.length), integer(least)))):
+                    if end < lanes:
+                        self._as_one()
+                    else:
+                        self._one_by_one(end // lanes)
+                least = end + 1
+
+    def _one_by_one(self, vectors: int) -> None:
+        """Columns of so many vectors, of which the last may be less than a whole one."""
+        f, lanes = self.f, self.lanes
+        behind = (vectors - 1) * lanes
+        pieces = [(number * lanes, Lanes(self.type)) for number in range(vectors - 1)]
+        pieces.append((behind, first_lanes(f, self.dtype, f.sub(self.length, behind))))
+        with counted(f, 0, self.total, self.length) as loop:
+            before: Value | None = None
+            for first, piece in reversed(pieces) if self.reverse else pieces:
+                place = f.add(loop.index, first)
+                value = piece.load(f, f.offset(self.source, place, self.element))
+                if piece.mask is not None and self.reverse:
+                    value = f.select(piece.mask, value, self.neutral)
+                value = _prefixes(f, self.dtype, self.kind, value, self.neutral, self.reverse)
+                if before is not None:
+                    value = combine(f, self.kind, self.dtype, self._last(before), value)
+                piece.store(f, value, f.offset(self.target, place, self.element))
+                before = value
+
+    def _last(self, value: Value) -> Value:
+        """The last sum of a vector in every lane."""
+        return self.f.shuffle(value, None, [0 if self.reverse else self.lanes - 1] * self.lanes)
+
+    def _as_one(self) -> None:
+        f, lanes = self.f, self.lanes
+        left = f.binary("and", self.total, integer(lanes - 1))
+        whole = f.binary("sub", self.total, left)
+        step = self._wrapped(f.const(lanes, self.numbers), lanes)
+        start = [self._wrapped(self.order, lanes // 2), self.neutral]
+        with counted(f, 0, whole, lanes, start) as loop:
+            place = f.sub(f.sub(self.total, lanes), loop.index) if self.reverse else loop.index
+            value = self._move(place, Lanes(self.type), *loop.carried)
+            loop.next(self._wrapped(f.binary("add", loop.carried[0], step), 1), value)
+        if not f.target.isa.predicated:
+            first, last = (lanes - 1, 0) if self.reverse else (0, lanes - 1)
+            self._rest(whole, f.extract(loop.results[0], first), f.extract(loop.results[1], last))
+            return
+        with f.when(f.compare("icmp ne", left, integer(0))):
+            there = Lanes(self.type, f.compare("icmp ult", self.order, f.splat(self._as_number(left), lanes)))
+            self._move(f.sub(left, lanes) if self.reverse else whole, there, *loop.results)
+
+    def _as_number(self, value: Value) -> Value:
+        return value if value.type == self.number else self.f.cast("trunc", value, self.number)
+
+    def _wrapped(self, numbers: Value, times: int) -> Value:
+        """Numbers below ``2·times`` lengths without whole lengths; ``times`` is a power of two."""
+        f = self.f
+        while times:
+            less = f.binary(
+                "sub", numbers, f.splat(f.binary("mul", self.size, integer(times, self.number)), self.lanes)
+            )
+            numbers = f.intrinsic(f"llvm.umin.{f.suffix(numbers.type)}", numbers.type, numbers, less)
+            times //= 2
+        return numbers
+
+    def _move(self, place: Index, piece: Lanes, numbers: Value, before: Value) -> Value:
+        """The sums of the elements ``piece`` at ``place``, of which ``before`` are those that come before."""
+        f, lanes = self.f, self.lanes
+        value = piece.load(f, f.offset(self.source, place, self.element))
+        step = 1
+        while step < min(lanes, self.most):
+            moved = [i + step if self.reverse else i - step for i in range(lanes)]
+            inside = f.compare("icmp uge", numbers, f.const(step, self.numbers))
+            there = f.shuffle(value, self.neutral, [i if 0 <= i < lanes else lanes for i in moved])
+            value = self._combined(inside, there, value)
+            step *= 2
+        value = self._combined(f.compare("icmp ugt", numbers, self.order), self._last(before), value)
+        piece.store(f, value, f.offset(self.target, place, self.element))
+        return value
+
+    def _combined(self, where: Value, before: Value, value: Value) -> Value:
+        return self.f.select(where, combine(self.f, self.kind, self.dtype, before, value), value)
+
+    def _rest(self, whole: Value, number: Value, before: Value) -> None:
+        """The last elements, of which the first has this ``number``."""
+        f = self.f
+        with counted(f, whole, self.total, carry=[number, before]) as loop:
+            number, before = loop.carried
+            place = f.sub(f.sub(self.total, 1), loop.index) if self.reverse else loop.index
+            value = f.load(self.element, f.offset(self.source, place, self.element))
+            value = self._combined(f.compare("icmp ne", number, f.const(0, self.number)), before, value)
+            f.store(value, f.offset(self.target, place, self.element))
+            following = f.binary("add", number, f.const(1, self.number))
+            ends = f.compare("icmp eq", following, self.size)
+            loop.next(f.select(ends, f.const(0, self.number), following), value)
 
 
 def _together(f: Function, routine: Cumulation, source: Value, target: Value, size: int) -> None:

@@ -238,7 +238,8 @@ def _group_norm_expand(o: Namespace, node: Primal[GroupNormAttributes]) -> Seque
 
 
 def _group_norm_reference(attrs: GroupNormAttributes, x: Array, *parameters: Array) -> Array:
-    rows = x.reshape(x.shape[0] * attrs.groups, -1)
+    count = x.shape[0] * attrs.groups
+    rows = x.reshape(count, x.size // max(count, 1))
     y = standardize_reference(rows, (1,), attrs.eps).reshape(x.shape)
     shape = (-1, *(1 for _ in x.shape[2:]))
     return affine_reference(y, [p.reshape(shape) for p in parameters], attrs.weight, attrs.bias)

@@ -1,0 +1,123 @@
+"""Random programs with open sizes: what serves a range gives what is compiled for each size, and what NumPy gives.
+
+``STATICGRAD_RANDOM_SIZES=5000`` in front of pytest draws so many of them, none of them slow.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from support.random_graphs import Array
+from support.random_sizes import RandomSizes, Sizes, random_sizes
+from support.sampling import relative_error
+from support.selection import slow
+from support.targets import EVERY
+
+import staticgrad as sg
+from staticgrad.compiler.regions.ranges import RangeError
+
+GIVEN = os.environ.pop("STATICGRAD_RANDOM_SIZES", "")
+COUNT = int(GIVEN or "160")
+ALWAYS = 16  # programs that are tried always
+CHUNK = 4  # programs
+TOLERANCE = 1e-8
+Kind = Literal["ranges", "exact"]
+Outcome = list[Array] | str  # the class of an error
+
+
+def setting(seed: int) -> dict[str, str]:
+    """A target, how memory is shared, how many threads."""
+    rng = np.random.default_rng([seed, 3])
+    return {
+        "STATICGRAD_TARGET": EVERY[int(rng.integers(len(EVERY)))],
+        "STATICGRAD_MEMORY": ("plan", "poison", "poison", "none")[int(rng.integers(4))],
+        "STATICGRAD_THREADS": str(rng.integers(1, 3)),
+    }
+
+
+class Calls:
+    """The calls of a program at some sizes in one session: what each gives, or which error it raises."""
+
+    def __init__(self, case: RandomSizes, fetches: Any, sizes: Sequence[Sizes], kind: Kind, **options: Any) -> None:
+        self.outcomes: list[Outcome] = []
+        variables = [x for x in case.leaves if x.op.op.name == "variable"]
+        with np.errstate(all="ignore"), sg.Session(case.graph, sizes=kind, **options) as session:
+            for size in sizes:
+                try:
+                    values = flatten(session.run(fetches, case.arrays(size)))
+                except sg.StaticGradError as error:
+                    self.outcomes.append(type(error).__name__)
+                else:
+                    self.outcomes.append(values + [session.get(x) for x in variables])
+            self.compiled = session.compile_count
+            served = session.compiler._served._entries.values()
+            self.refused = [found for found in served if isinstance(found, RangeError)]
+
+
+def flatten(nest: Any) -> list[Array]:
+    return [leaf for leaf in sg.nest.flatten(nest) if leaf is not None]
+
+
+def agree(got: Sequence[Outcome], want: Sequence[Outcome], sizes: Sequence[Sizes], what: str) -> None:
+    """Each difference counts against the largest magnitude of its array."""
+    for size, a, b in zip(sizes, got, want, strict=True):
+        if isinstance(a, str) or isinstance(b, str):
+            assert isinstance(a, str) and isinstance(b, str) and a == b, f"{what}: at {size} {told(a)}, not {told(b)}"
+            continue
+        for number, (x, y) in enumerate(zip(a, b, strict=True)):
+            error = relative_error(x, y, floor=1e-4)  # what cancels to nothing leaves rounding errors
+            assert error <= TOLERANCE, f"{what}: at {size} result {number} of {len(b)}, relative error {error:.2e}"
+
+
+def told(outcome: Outcome) -> str:
+    return outcome if isinstance(outcome, str) else "values"
+
+
+def equal(got: Sequence[Outcome], want: Sequence[Outcome], sizes: Sequence[Sizes], what: str) -> None:
+    for size, a, b in zip(sizes, got, want, strict=True):
+        if isinstance(a, str) or isinstance(b, str):
+            assert isinstance(a, str) and isinstance(b, str) and a == b, f"{what}: at {size} {told(a)}, not {told(b)}"
+            continue
+        for number, (x, y) in enumerate(zip(a, b, strict=True)):
+            same = np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+            assert same, f"{what}: at {size} result {number}, error {relative_error(x, y):.2e}"
+
+
+def check(seed: int, patch: pytest.MonkeyPatch) -> list[RangeError]:
+    """Try one program at some sizes; what was refused is returned."""
+    for name, value in setting(seed).items():
+        patch.setenv(name, value)
+    case = random_sizes(seed)
+    with case.graph:
+        slopes = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
+    fetches, sizes, what = [case.results, case.loss, slopes, case.train], case.sizes, f"seed {seed} {setting(seed)}"
+    ranged = Calls(case, fetches, sizes, "ranges")
+    with patch.context() as other:
+        if seed % 4:
+            other.setenv("STATICGRAD_BACKEND", "reference")
+        agree(ranged.outcomes, Calls(case, fetches, sizes, "exact").outcomes, sizes, what)
+    if not ranged.refused:
+        assert ranged.compiled <= len({case.ranges(size) for size in sizes}), f"{what}: {ranged.compiled} programs"
+    if not case.draws and seed % 2:
+        back = Calls(case, fetches, sizes[::-1], "ranges", num_threads=1 + seed // 2 % 2)
+        equal(back.outcomes[::-1], ranged.outcomes, sizes, f"{what}, the other way round")
+    return ranged.refused
+
+
+def chunks() -> list[Any]:
+    """The seeds, several at a time."""
+    drawn = [range(first, min(first + CHUNK, COUNT)) for first in range(0, COUNT, CHUNK)]
+    return [seeds if GIVEN or seeds.start < ALWAYS else slow(seeds) for seeds in drawn]
+
+
+@pytest.mark.parametrize("seeds", chunks(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_ranges_give_what_exact_programs_give(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", sg.RecompileWarning)
+            check(seed, patch)
