@@ -26,6 +26,7 @@ from staticgrad.frozen import frozen
 
 MOST_PARTS = 4
 TOO_SLOW = 1.15  # times as long as with a plan of its own
+FEW = 3  # times as long it takes to pack a column of those that fill no vector
 DOTS, DOT = 0.6, 4.0  # cycles of dot products: for each vector of a row, and for each row
 
 
@@ -118,7 +119,10 @@ def _parts(kernel: Contraction, target: Target) -> tuple[OpenSize | None, tuple[
     size = max(losses, key=lambda entry: entry[0])[1]
     ends = [size.high]
     for at in _looked_at(size):
-        if len(ends) < MOST_PARTS and _loss(kernel, size, ends[0], at, target) > TOO_SLOW:
+        # As many columns as there are lanes may be the best case: fewer are looked at, too.
+        if len(ends) < MOST_PARTS and any(
+            _loss(kernel, size, ends[0], n, target) > TOO_SLOW for n in {at, max(size.low, 3 * at // 4)}
+        ):
             ends.insert(0, at)
     return (size, tuple(ends)) if len(ends) > 1 else (None, ())
 
@@ -151,7 +155,8 @@ def _cycles(plan: ContractionPlan, kernel: Contraction, target: Target) -> float
     if plan.pack_b and own.terms > 1:
         cycles += packing_cycles(tiling, way.k, way.b)
     elif plan.pack_b:
-        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else costs.turned)
+        few = FEW if way.n < tile_lanes(target, way.dtype) else 1
+        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else few * costs.turned)
     if plan.pack_a:
         cycles += way.m * way.k * nbytes * (costs.copied if way.a[1] == 1 else costs.turned)
     return cycles + turning_back(way, tiling, turned=plan.swapped)
