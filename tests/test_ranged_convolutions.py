@@ -25,12 +25,11 @@ from test_matrix_kernels import (
     conv_gradient,
     conv_reference,
     convolution_case,
-    emit_epilogue,
 )
 
 import staticgrad as sg
 from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.families import plan_kernel
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.native import NativeModule
@@ -194,6 +193,22 @@ def check(native: NativeModule, images: Images, planned: Planned, number: int, b
     return got.copy()
 
 
+def emitted(module: IRModule, case: Case, number: int) -> Planned:
+    """Add the function of a kernel that runs alone. An epilogue that is written by hand knows one plan."""
+    kernel, name = cast(Convolution, case.kernel), f"kernel{number}"
+    if case.has_epilogue:
+        planned: Any = replace(convolution.planned_whole(kernel, module.target), is_shared=False)
+        epilogue = write_epilogue(module, kernel, planned.raw_strides, f"epilogue{number}")
+        convolution.emit_convolution(module, planned, name, epilogue)
+    else:
+        planned = replace(plan_kernel(kernel, module.target), is_shared=False)
+        name = emit_kernel(module, planned, name)
+    f = module.function(f"run{number}", ["ptr"] * (3 + kernel.store_raw + 2 * case.has_epilogue), internal=False)
+    f.call(name, "void", *f.params)
+    f.finish()
+    return cast(Planned, planned)
+
+
 def check_range(layers: Sequence[Layer], name: str, low: int, high: int, batches: Sequence[int]) -> None:
     """One module of all directions of some layers, each called at every batch."""
     target = named(name)
@@ -201,13 +216,7 @@ def check_range(layers: Sequence[Layer], name: str, low: int, high: int, batches
     images = [Images(of, direction, high) for of in layers for direction in DIRECTIONS]
     cases = [opened(some.case, of, low, high) for some, of in zip(images, [of for of in layers for _ in DIRECTIONS])]
     for number, case in enumerate(cases):
-        kernel = cast(Convolution, case.kernel)
-        epilogue = emit_epilogue(module, case, f"epilogue{number}") if case.has_epilogue else None
-        planned = replace(plan_kernel(kernel, target), is_shared=False)
-        convolution.emit_convolution(module, cast(Any, planned), f"kernel{number}", epilogue)
-        f = module.function(f"run{number}", ["ptr"] * (3 + kernel.store_raw + 2 * case.has_epilogue), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
-        f.finish()
+        emitted(module, case, number)
     native = NativeModule(module.texts(), target)
     for number, (some, case) in enumerate(zip(images, cases)):
         for batch in batches:
@@ -259,16 +268,7 @@ def check_sizes(layers: Sequence[Layer], name: str, low: int, high: int, sizes: 
     module = IRModule(target, has_sizes=True)
     for number, (of, direction) in enumerate(itertools.product(layers, DIRECTIONS)):
         case = opened_images(of.case(direction, 2), of, low, high)
-        kernel = cast(Convolution, case.kernel)
-        planned = replace(plan_kernel(kernel, target), is_shared=False)
-        epilogue = None
-        if case.has_epilogue:
-            epilogue = write_epilogue(module, kernel, planned.raw_strides, f"epilogue{number}")
-        convolution.emit_convolution(module, cast(Any, planned), f"kernel{number}", epilogue)
-        f = module.function(f"run{number}", ["ptr"] * (3 + kernel.store_raw + 2 * case.has_epilogue), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
-        f.finish()
-        kernels.append((of, direction, planned))
+        kernels.append((of, direction, emitted(module, case, number)))
     native = NativeModule(module.texts(), target)
     for number, (of, direction, planned) in enumerate(kernels):
         for size in sizes:
@@ -337,9 +337,9 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
     for number, (some, of) in enumerate(zip(images, [of for of in layers for _ in DIRECTIONS])):
         kernel = cast(Convolution, opened(some.case, of, 1, high).kernel)
         planned = plan_kernel(kernel, target)
-        convolution.emit_convolution(module, cast(Any, planned), f"kernel{number}", None)
+        name = emit_kernel(module, planned, f"kernel{number}")
         f = module.function(f"run{number}", ["ptr"] * (4 + planned.is_shared), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
+        f.call(name, "void", *f.params)
         f.finish()
         shared.append((number, some, planned))
     native = NativeModule(module.texts(), target)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from staticgrad.compiler.emit.llvm import IRModule, integer
+from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, with_raw_strides
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
 from staticgrad.extents import OpenSize, extent_of, narrowed
@@ -78,14 +79,14 @@ def emit_versions(module: IRModule, planned: Planned, names: Sequence[str], name
     plan = planned.plan
     assert isinstance(plan, Versions)
     f = module.function(name, ["ptr"] * (len(planned.kernel.args) + 1 + planned.is_shared))
+    own, pool = (f.params[:-1], f.params[-1]) if planned.is_shared else (f.params, NO_POOL)
     size, done = f.index(extent_of(plan.size)), f.label("done")
     for (end, part), version in zip(plan.numbered, names, strict=True):
-        arguments = f.params if part.is_shared or not planned.is_shared else f.params[:-1]
         fits, after = f.label("fits"), f.label("larger")
         if end != plan.ends[-1]:
             f.branch_if(f.compare("icmp sle", size, integer(end)), fits, after)
             f.block(fits)
-        f.call(version, "void", *arguments)
+        f.call(version, "void", *own, *[pool] * part.is_shared)
         f.branch(done)
         if end != plan.ends[-1]:
             f.block(after)

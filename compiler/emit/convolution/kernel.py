@@ -86,7 +86,7 @@ PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]
 
 def planned(kernel: Convolution, target: Target) -> Planned:
     """The kernel with its plan, or with that for few images and that for many."""
-    plan = functools.partial(_planned, target=target)
+    plan = functools.partial(planned_whole, target=target)
     if kernel.is_empty or kernel.direction != "weight_grad" or len(sizes := open_sizes(kernel.batch)) != 1:
         return plan(kernel)
     (size,) = sizes
@@ -107,8 +107,8 @@ def _few_images(kernel: Convolution, size: OpenSize, target: Target) -> int | No
     return None
 
 
-def _planned(kernel: Convolution, target: Target) -> PlannedConvolution:
-    """The kernel with one plan."""
+def planned_whole(kernel: Convolution, target: Target) -> PlannedConvolution:
+    """The kernel with one plan, for all of its sizes."""
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.result_strides)
     plan = plan_convolution(kernel, target)
