@@ -30,12 +30,12 @@ from test_matrix_kernels import (
 
 import staticgrad as sg
 from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.convolution.versions import Versions
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target, named
+from staticgrad.compiler.emit.versions import Versions
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
@@ -356,15 +356,13 @@ def test_few_images_have_a_plan_of_their_own_where_it_is_another() -> None:
     target = named("avx512")
     of = layer(8, (8, 8), 16, (3, 3), **PADDED)
     plans = [
-        convolution.plan_convolution(
-            cast(Convolution, opened(of.case("weight_grad", high), of, low, high).kernel), target
-        )
+        plan_kernel(opened(of.case("weight_grad", high), of, low, high).kernel, target).plan
         for low, high in ((1, 16), (17, 32))
     ]
     assert isinstance(plans[0], Versions)
     assert not isinstance(plans[1], Versions)
-    known = convolution.plan_convolution(cast(Convolution, of.case("weight_grad", plans[0].limit).kernel), target)
-    assert type(known) is type(plans[0].few)
+    known = convolution.plan_convolution(cast(Convolution, of.case("weight_grad", plans[0].ends[0]).kernel), target)
+    assert type(known) is type(plans[0].parts[0].plan)
 
 
 def test_programs_with_an_open_batch_are_compiled_once_a_range() -> None:
