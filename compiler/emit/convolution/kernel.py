@@ -24,7 +24,7 @@ from staticgrad.compiler.emit.convolution.forward import ForwardPlan, forward_pl
 from staticgrad.compiler.emit.convolution.images import is_depthwise
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
-from staticgrad.compiler.emit.convolution.products import is_product, product_plan
+from staticgrad.compiler.emit.convolution.products import are_whole_planes, is_product, product_plan
 from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
 from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
 from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
@@ -70,15 +70,21 @@ def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 
 def _plan_of_open_images(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    """The plan of a kernel for images of any height or width of a range: rows of pixels, of which tiles take some at
-    a time. Tiles along planes, of depthwise kernels too, are written for one width.
+    """The plan of a kernel for images of any height or width of a range: rows or planes of pixels, of which tiles take
+    some at a time. Those of depthwise kernels are written for one width; pixels that are dealt out, gathered or moved
+    plane by plane are for known sizes, too.
 
     Raises:
         OpenSizeError: the kernel is depthwise, or the bounds of a size do not say what must be known.
     """
     if is_depthwise(kernel):
         raise OpenSizeError("a depthwise convolution is compiled for one size of images", *kernel.x_strides)
-    return (weight_grad_plan if kernel.direction == "weight_grad" else forward_plan)(kernel, target)
+    if kernel.direction == "weight_grad":
+        return weight_grad_plan(kernel, target)
+    greatest = largest(kernel)
+    if is_product(greatest, target) and are_whole_planes(kernel):
+        return product_plan(kernel, target)
+    return (planar_plan if is_planar(greatest, target) and kernel.stride[1] == 1 else forward_plan)(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]
