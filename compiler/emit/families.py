@@ -123,10 +123,10 @@ def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import kernel as contraction
     from staticgrad.compiler.emit.contraction import plan, versions
 
-    def emit(module: IRModule, planned: Planned, name: str) -> None:
+    def emit(module: IRModule, planned: Any, name: str) -> None:
         if isinstance(planned.plan, versions.ContractionVersions):
             names = [emit_kernel(module, part, f"{name}.to{end}") for end, part in planned.plan.numbered]
-            versions.emit_choice(module, planned, planned.plan, names, name)
+            versions.emit_choice(module, planned, names, name)
         else:
             contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
 

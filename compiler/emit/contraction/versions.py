@@ -20,7 +20,7 @@ from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.microkernel import make_tiling, tile_lanes, tiling_cost
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, with_raw_strides
-from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.extents import OpenSize, extent_of, largest, narrowed, open_sizes
 from staticgrad.frozen import frozen
 
@@ -85,9 +85,10 @@ def _versions(kernel: Contraction, target: Target) -> ContractionVersions | None
     return ContractionVersions(size, ends, tuple(parts))
 
 
-def emit_choice(module: IRModule, planned: Planned, plan: ContractionVersions, names: Sequence[str], name: str) -> None:
+def emit_choice(module: IRModule, planned: PlannedVersions, names: Sequence[str], name: str) -> None:
     """Add the function of a kernel that calls the one of ``names`` for the size of a call."""
-    kernel = planned.kernel
+    kernel, plan = planned.kernel, planned.plan
+    assert plan is not None
     f = module.function(name, ["ptr"] * (len(kernel.args) + 1 + planned.is_shared))
     size, done = f.index(extent_of(plan.size)), f.label("done")
     for (end, part), version in zip(plan.numbered, names, strict=True):
