@@ -89,9 +89,17 @@ def product(
     sizes: Sequence[int | str], layouts: str = "nnn", dtype: np.dtype = F64, epilogue: str = "", shared: str = ""
 ) -> Case:
     """A product of ``(*batch, m, n, k)``. A size that is a text is open, of the range that its letter says; equal texts
-    are one size. ``epilogue`` is "stored" or "alone", or there is none. All batches share an operand of ``shared``."""
-    names = list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
-    known = [extent_of(OpenSize(names.index(s), *RANGES[s[0]], s)) if isinstance(s, str) else s for s in sizes]
+    are one size. "a-1" is one less. ``epilogue`` is "stored" or "alone", or there is none. All batches share an operand
+    of ``shared``."""
+    names = list(dict.fromkeys(size.removesuffix("-1") for size in sizes if isinstance(size, str)))
+
+    def size_of(size: int | str) -> int:
+        if not isinstance(size, str):
+            return size
+        name = size.removesuffix("-1")
+        return extent_of(OpenSize(names.index(name), *RANGES[name[0]], name)) - (name != size)
+
+    known = [size_of(size) for size in sizes]
     batch, (m, n, k) = tuple(known[:-3]), known[-3:]
 
     def strides(name: str, rows: int, columns: int, layout: str) -> tuple[int, ...]:
@@ -246,7 +254,15 @@ def special_cases(turn: int) -> list[Case]:
     ]
 
 
-GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases}
+def empty_cases(turn: int) -> list[Case]:
+    """Terms of which there may be none in a range."""
+    shapes = ((3, 2, "a-1"), (20, 30, "a-1"), ("d", 5, 6, "a-1"), (1, 40, "c-1"), (40, 1, "c-1"), (1, 1, "c-1"),
+              (5, "a", "c-1"), (40, 3, "c-1"))  # fmt: skip
+    kinds = (("nnn", "", ""), ("ntn", "alone", ""), ("tnn", "stored", ""), ("nnt", "", ""), ("ttn", "alone", ""))
+    return some(shapes, kinds, (F64, F32, I32), turn)
+
+
+GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases, "empty": empty_cases}
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -291,6 +307,7 @@ def test_blocks_of_open_sizes_match_numpy(blocks: str, name: str) -> None:
         ("c", "c2", "c3"),
         (3, "c", "c", "c"),
         ("d", "a", 40, "c"),
+        (30, 70, "c-1"),
     )
     kinds = (("nnn", "", ""), ("ntn", "alone", ""), ("ttn", "", ""), ("nnt", "stored", ""), ("tnn", "alone", ""))
     cases = some(shapes, kinds, (F64, F32), HERE.index(name))

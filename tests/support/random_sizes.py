@@ -244,9 +244,7 @@ class SizeMaker(Maker):
         """Along with another one that differs in the size of one axis."""
 
         def fits(y: Tensor) -> bool:
-            return y.ndim == x.ndim and all(
-                a == axis or self.is_same(x.shape[a], y.shape[a]) for a in range(x.ndim)
-            )
+            return y.ndim == x.ndim and all(a == axis or self.is_same(x.shape[a], y.shape[a]) for a in range(x.ndim))
 
         y = self.pick(fits)
         return None if y is None else sg.concat([x, y], axis=axis)
@@ -274,9 +272,11 @@ class SizeMaker(Maker):
             lambda: sg.nn.group_norm(x, 1),
             lambda: self.labelled(x),
             lambda: sg.nn.batch_norm(x, None, None, training=True) if x.shape[0] != 1 else None,
-            lambda: sg.nn.linear(x, sg.constant(self.values(5, size)), sg.constant(self.values(5)))
-            if isinstance(size, int)
-            else None,
+            lambda: (
+                sg.nn.linear(x, sg.constant(self.values(5, size)), sg.constant(self.values(5)))
+                if isinstance(size, int)
+                else None
+            ),
         )
 
     def values(self, *shape: int) -> Array:

@@ -44,7 +44,7 @@ from staticgrad.compiler.emit.parallel import (
 )
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.modes import took
-from staticgrad.extents import lowest
+from staticgrad.extents import is_same, lowest
 from staticgrad.frozen import frozen
 
 
@@ -184,8 +184,12 @@ class _ContractionEmitter:
             if not plan.has_blocks_of_terms:
                 yield self.block_at(panels, 0)
             else:
-                with span(f, 0, plan.way.k, plan.block_depth) as start:
+                with span(f, 0, self.turning(plan.way.k), plan.block_depth) as start:
                     yield self.block_at(panels, start)
+
+    def turning(self, stop: Index) -> Index:
+        """The end of a loop over terms, which turns once where there may be none: tiles store zeros then."""
+        return stop if lowest(self.plan.way.k) > 0 else self.f.max(stop, 1)
 
     def panels_from(self, first: Index) -> Range:
         """The panels of the block whose first one is ``first``."""
@@ -220,10 +224,10 @@ class _ContractionEmitter:
             self._dots(batch, rows)
             return
         columns = (f.mul(strip[0], plan.tiling.width), f.min(f.mul(strip[1], plan.tiling.width), way.n))
-        if way.k == 0:
+        if is_same(plan.depth_block, way.k):
             self._pass(batch, block, strip, panels, rows[0], columns[0], 0)
         else:
-            with span(f, block.start, f.add(block.start, block.depth), plan.depth_block) as start:
+            with span(f, block.start, self.turning(f.add(block.start, block.depth)), plan.depth_block) as start:
                 self._pass(batch, block, strip, panels, rows[0], columns[0], start)
         if plan.via_scratch:
             to = Matrix(self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1])), *plan.c)

@@ -44,7 +44,7 @@ from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.extents import at_most, is_open, largest, lowest, open_sizes
+from staticgrad.extents import at_most, is_open, is_same, largest, lowest, open_sizes
 from staticgrad.frozen import frozen
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -169,12 +169,12 @@ class ContractionPlan:
     @property
     def last_depth(self) -> int:
         """The number of terms of the last block of B; of the shortest one that may be, where k is open."""
-        return lowest((self.way.k - 1) % self.block_depth + 1) if self.way.k else 0
+        return _last(self.way.k, self.block_depth)
 
     @property
     def last_pass(self) -> int:
         """The number of terms of the last pass over k; of the shortest one that may be, where k is open."""
-        return lowest((self.way.k - 1) % self.depth_block + 1)
+        return _last(self.way.k, self.depth_block)
 
     @property
     def has_blocks_of_columns(self) -> bool:
@@ -307,6 +307,11 @@ def _open_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     )
 
 
+def _last(size: int, step: int) -> int:
+    """The length of the last of the steps of a size; of the shortest one that may be, where it is open."""
+    return lowest(size) if lowest(size) == 0 or is_same(step, size) else lowest((size - 1) % step + 1)
+
+
 def _all_or(some: int, greatest: int, size: int) -> int:
     """What is done at once of an open size, of whose greatest ``some`` are: all, or as many."""
     return size if some >= greatest else some
@@ -417,7 +422,7 @@ def _outgrows(m: int, n: int, k: int, dtype: np.dtype, target: Target) -> bool:
 
 def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
     """The number of column panels of a block of B."""
-    most = max(4, nbytes // (block_depth * tiling.width * tiling.dtype.itemsize))
+    most = max(4, nbytes // (max(block_depth, 1) * tiling.width * tiling.dtype.itemsize))
     return -(-tiling.column_panels // -(-tiling.column_panels // most))
 
 

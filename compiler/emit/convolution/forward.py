@@ -17,7 +17,8 @@ The floor is that of the arithmetic, two multiply-adds a cycle. Images in planes
 idle at the ends of rows and cannot leave out taps.
 
 A kernel that takes long is cut in chunks of units (``emit.parallel``); before that, panels of weights where these are
-many.
+many. Images of a range of heights and widths have blocks and tiles of the greatest; taps beside the image are then not
+left out but multiplied by zeros.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, is_same, largest, lowest
+from staticgrad.extents import highest, is_open, is_same, largest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -322,7 +322,7 @@ def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     across = transposed_axis(nest, facts, vector)
     if across is None or vector is None:
         return None
-    if lowest(nest.dims[vector]) < lanes or lowest(nest.dims[across]) < min(lanes, NARROWEST_TILE):
+    if highest(nest.dims[vector]) < lanes or highest(nest.dims[across]) < min(lanes, NARROWEST_TILE):
         return None
     accesses = [x for instr in nest.body if (x := access_of(instr))]
     if any(x.terms for x in accesses) or any(nest.args[x.arg].itemsize < 4 for x in accesses):
