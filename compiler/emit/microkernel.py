@@ -338,7 +338,7 @@ class Tiling:
 
     def chains_of_tile(self, rows: int, vectors: int) -> int:
         """The same of one tile, which it depends on where sizes are open: rows of wide tiles are low there."""
-        if not self.is_open or self.terms > 1 or self.dtype.kind != "f":
+        if not self.has_open_sizes() or self.terms > 1 or self.dtype.kind != "f":
             return self.chains
         return 1 << (-(-HIDING // (rows * vectors)) - 1).bit_length()
 
@@ -375,8 +375,7 @@ class Tiling:
         """The last vector is masked off as a whole."""
         return self.last_lanes == 0
 
-    @property
-    def is_open(self) -> bool:
+    def has_open_sizes(self) -> bool:
         """True if the sizes of the result are not known."""
         return is_open(self.m) or is_open(self.n)
 
@@ -573,7 +572,7 @@ def choose_tile(
 
     inner, last = tiling.column_kinds()
     end = tiling.column_panels - 1
-    if tiling.is_open:
+    if tiling.has_open_sizes():
         pairs = [_open_pair(f, tiling, name, inner, last, rows) for rows in (tiling.rows, tiling.rows - 1)]
         pairs = pairs[: 1 if is_number(tiling.row_panels, 1) or len(tiling.heights()) == 1 else 2]
     else:
