@@ -21,7 +21,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.extents import OpenSize, largest, narrowed, open_sizes
 
-MOST_PARTS = 4
+MOST_PARTS = 5
 TOO_SLOW = 1.15  # times as long as with a plan of its own
 FEW = 3  # times as long it takes to pack a column of those that fill no vector
 DOTS, DOT = 0.6, 4.0  # cycles of dot products: for each vector of a row, and for each row
