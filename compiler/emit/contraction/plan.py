@@ -342,7 +342,7 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
         columns = _columns_per_block(tiling, block_depth, target.sized(BLOCK_BYTES))
     elif pack_b:
         columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
-    b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d > 1)
+    b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d != 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, row_block // tiling.rows))
     share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,

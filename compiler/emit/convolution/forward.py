@@ -100,7 +100,7 @@ class ForwardPlan(ByUnits):
         weights = "weights packed" if self.packs else "weights given packed"
         images = "images in place" if self.image.in_place else f"strips of {self.strip.rows} rows"
         reads_ahead = not self.image.in_place or (self.result.stored and not self.result.direct)
-        ahead = ", the next prefetched" * (reads_ahead and self.units.count > 1)
+        ahead = ", the next prefetched" * (reads_ahead and self.units.count != 1)
         return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
 
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
