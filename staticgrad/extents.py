@@ -362,6 +362,17 @@ def is_same(a: object, b: object) -> bool:
     return proven(lambda: a == b)
 
 
+def equals(size: object, number: int) -> bool:
+    """True if a size is a number, by bounds alone: where a result depends on it, and no code serves both.
+
+    Raises:
+        OpenSizeError: the bounds leave it open.
+    """
+    if type(size) is Extent and size.low <= number <= size.high:
+        raise OpenSizeError(f"is {size} {number}?", size)
+    return bool(size == number)
+
+
 def value_at(value: int, numbers: Sequence[int]) -> int:
     """The number of an extent where open size ``i`` is ``numbers[i]``."""
     return value.at(numbers) if type(value) is Extent else value

@@ -292,7 +292,7 @@ class NestBuilder:
 
     def _sweeps(self, value: int, access: Access, guard: int | None) -> bool:
         """True if a store does something else at each element along the inner dimensions."""
-        inner = {self.dim[axis] for axis in self.axes if self.domain[axis] > 1}
+        inner = {self.dim[axis] for axis in self.axes if self.domain[axis] != 1}
         moving: set[int] = set()
         for number, instr in enumerate(self.body):
             match instr:

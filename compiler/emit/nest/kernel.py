@@ -609,7 +609,8 @@ class _NestEmitter:
         if isinstance(constant.value, int) and is_open(constant.value):
             number = self.f.index(constant.value)
             if constant.dtype != INT64:
-                number = self.f.cast("trunc", number, value_type(constant.dtype))
+                how = "sitofp" if constant.dtype.kind == "f" else "trunc"
+                number = self.f.cast(how, number, value_type(constant.dtype))
             return Lane(self.f.splat(number, lanes), constant.dtype)
         return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 
