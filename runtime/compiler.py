@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from staticgrad import config
@@ -21,17 +21,18 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.types import Symbol, TensorType, symbols_of
+from staticgrad.types import Bindings, Symbol, TensorType, symbols_of
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import Groups, RangeError
+    from staticgrad.compiler.regions.ranges import RangeError, Ranges
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import LoadedRunner, Runner
 
 V = TypeVar("V")
+MOST_CUTS = 4  # of ranges for one call; then sizes become fixed
 
 
 @frozen(eq=False)
@@ -39,13 +40,13 @@ class Chosen:
     """A runner for the sizes of a call, and, if its program serves others as well, what runs that at any of them.
 
     Attributes:
-        groups: of a program that serves others, the symbols that are its open size number i.
+        ranges: of a program that serves others, the ranges of its open sizes.
         refused: why sizes have to be known to the program, in the order in which that was found.
     """
 
     runner: Runner
     served: Runner | None = None
-    groups: tuple[tuple[Symbol, ...], ...] = ()
+    ranges: Ranges = field(default_factory=dict)
     refused: tuple[RangeError, ...] = ()
 
 
@@ -62,11 +63,13 @@ class Serving(Generic[V]):
     """What serves the ranges of the sizes of a call, if anything does, and the open sizes of the call.
 
     Attributes:
+        ranges: the ranges of open sizes that are served.
         refused: why sizes have to be known, in the order in which that was found.
     """
 
     served: Served[V] | None
     numbers: tuple[int, ...] = ()
+    ranges: Ranges = field(default_factory=dict)
     refused: tuple[RangeError, ...] = ()
 
 
@@ -132,7 +135,7 @@ class Compiler:
         serve = functools.partial(self._serve, fetches, feeds, options)
         serving = self.serving(self._served, key, feeds, options, serve, fixed)
         if (served := serving.served) is not None:
-            return Chosen(served.value.at(serving.numbers), served.value, served.groups, serving.refused)
+            return Chosen(served.value.at(serving.numbers), served.value, serving.ranges, serving.refused)
         exact = (*key, tuple((id(x), t) for x, t in feeds.items()))
 
         def compiled() -> Runner:
@@ -149,18 +152,18 @@ class Compiler:
         key: tuple[object, ...],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
+        serve: Callable[[Bindings, Ranges], Served[V]],
         fixed: frozenset[Symbol] = frozenset(),
     ) -> Serving[V]:
         """What serves the ranges of the sizes of a call; nothing where programs have to be compiled for these sizes
         alone.
 
-        Sizes for which no range can be served become fixed, one after the other, always in the same order: what serves
-        a call follows from its sizes, whatever was called before.
+        Ranges that cannot be served are cut, or their sizes become fixed, one after the other, always in the same
+        order: what serves a call follows from its sizes, whatever was called before.
 
         Args:
-            known: what was made under ``key``, by ranges and by the numbers of fixed sizes.
-            serve: makes it for the ranges of sizes but for the fixed ones, or raises ``RangeError``.
+            known: what was made under ``key``, by ranges.
+            serve: makes it for ranges of sizes, which may be of one size, or raises ``RangeError``.
         """
         exact = options.sizes == "exact" or options.stepwise or config.get("BACKEND") == "reference"
         if exact or all(x.type.static for x in feeds):
@@ -169,22 +172,25 @@ class Compiler:
         if bindings is None:
             return Serving(None)
         refused: tuple[RangeError, ...] = ()
-        fixed |= {symbol for symbol, number in bindings.items() if number == 0}
-        while not fixed.issuperset(bindings):
-            given = tuple((id(x), t.dtype) for x, t in feeds.items())
-            ranges = tuple((s, n if s in fixed else range_of(n, s.ends)) for s, n in bindings.items())
-            place = (*key, given, ranges)
-            found = self.once(known, place, functools.partial(_attempt, known, place, serve, bindings, fixed))
-            if isinstance(found, Served):
-                from staticgrad.compiler.regions.ranges import numbers_of
+        given, cuts = tuple((id(x), t.dtype) for x, t in feeds.items()), 0
+        ranges: Ranges = {s: (n, n) if s in fixed else range_of(n, s.ends) for s, n in bindings.items()}
+        while any(low < high for low, high in ranges.values()):
+            place = (*key, given, tuple(ranges.items()))
+            found = self.once(known, place, functools.partial(_attempt, known, place, serve, bindings, ranges))
+            from staticgrad.compiler.regions.ranges import common, numbers_of, parts_of
 
+            if isinstance(found, Served):
                 numbers = numbers_of(found.groups, bindings)
-                return Serving(None, refused=refused) if numbers is None else Serving(found, numbers, refused)
+                if numbers is None:
+                    return Serving(None, refused=refused)
+                return Serving(found, numbers, common(ranges, found.groups), refused)
             if found.unequal and all(bindings[a] == bindings[b] for a, b in found.unequal):
                 key = (*key, found.unequal)  # in this call they are equal
-                continue
-            fixed |= found.symbols
-            refused = (*refused, found)
+            elif found.cuts and cuts < MOST_CUTS:
+                ranges, cuts = parts_of(ranges, found.cuts, bindings), cuts + 1
+            else:
+                ranges = {s: (n, n) if s in found.symbols else ranges[s] for s, n in bindings.items()}
+                refused = (*refused, found)
         return Serving(None, refused=refused)
 
     def _bindings(self, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int] | None:
@@ -204,14 +210,14 @@ class Compiler:
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        bindings: Mapping[Symbol, int],
-        fixed: frozenset[Symbol],
+        bindings: Bindings,
+        ranges: Ranges,
     ) -> Served[Runner]:
         """The program for the ranges of sizes; a ``RangeError`` says which of them it needs known."""
         with importing():
             from staticgrad.compiler.regions.ranges import cut_for_ranges, naming
         ranged = cut_for_ranges(
-            self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+            self.store.graph, fetches, feeds, bindings, ranges, check_numerics=options.check_numerics
         )
         with naming(ranged.groups):
             return Served(self._runner(ranged.region, replace(options, prepares=True)), ranged.groups)
@@ -221,23 +227,22 @@ class Compiler:
         fetches: Sequence[Tensor | Node],
         feeds: Mapping[Tensor, TensorType],
         options: CompileOptions,
-        groups: Groups = (),
+        ranges: Ranges | None = None,
     ) -> NativeRunner:
-        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state; for the
-        ranges of the sizes in ``groups``, at those of the feeds."""
+        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state; if there
+        are ``ranges`` of open sizes for these, at those of the feeds."""
         from staticgrad.compiler.binary import binary
         from staticgrad.compiler.regions.region import gradients_read
         from staticgrad.runtime.gradients import without
         from staticgrad.runtime.native import NativeRunner
 
         region, numbers = self._region(fetches, feeds, options), tuple[int, ...]()
-        if groups:
+        if ranges:
             from staticgrad.compiler.regions.ranges import cut_for_ranges, numbers_of
 
             bindings = self._bindings(feeds) or {}
-            fixed = frozenset(bindings).difference(*groups)
             ranged = cut_for_ranges(
-                self.store.graph, fetches, feeds, bindings, fixed, check_numerics=options.check_numerics
+                self.store.graph, fetches, feeds, bindings, ranges, check_numerics=options.check_numerics
             )
             region, numbers = ranged.region, numbers_of(ranged.groups, bindings) or ()
         store = self.store.copy()
@@ -304,9 +309,9 @@ class Compiler:
 def _attempt(
     known: Recent[Served[V] | RangeError],
     place: object,
-    serve: Callable[[Mapping[Symbol, int], frozenset[Symbol]], Served[V]],
-    bindings: Mapping[Symbol, int],
-    fixed: frozenset[Symbol],
+    serve: Callable[[Bindings, Ranges], Served[V]],
+    bindings: Bindings,
+    ranges: Ranges,
 ) -> Served[V] | RangeError:
     """Enter under ``place`` what serves ranges of sizes, or which of them it needs known. All of them where the graph
     refuses sizes: what is wrong is said by numbers."""
@@ -314,7 +319,7 @@ def _attempt(
         from staticgrad.compiler.regions.ranges import RangeError
     found: Served[V] | RangeError
     try:
-        found = serve(bindings, fixed)
+        found = serve(bindings, ranges)
     except RangeError as error:
         found = error
     except StaticGradError as error:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, StaticGradError, refuse_copies
-from staticgrad.extents import largest, range_of
+from staticgrad.extents import largest
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
-from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ends_of, known_symbols, ready, types_of
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, ready, types_of
 from staticgrad.runtime.compiler import Chosen, Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
@@ -340,13 +340,11 @@ class Executable(vectorcall.Forwarding):
         if shapes is None:
             return ""
         made, bindings = self._made[shapes], bind_sizes(self.feeds, shapes)
-        served = {symbol: group[0] for group in made.groups for symbol in group}
         why = {symbol: error for error in made.refused for symbol in error.symbols}
         said = []
         for symbol, number in bindings.items():
-            if symbol in served:
-                low, high = range_of(bindings[served[symbol]], ends_of(self.feeds, served[symbol]))
-                said.append(f"{symbol} from {low} to {high}")
+            if symbol in made.ranges:
+                said.append("{} from {} to {}".format(symbol, *made.ranges[symbol]))
             else:
                 said.append(f"{symbol} = {number}{f' ({why[symbol]})' if symbol in why else ''}")
         return ", ".join(said)
@@ -399,8 +397,8 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        groups = self._compiler.runner(self._leaves, self._tensors, types, self._options, self._fixed).groups
-        runner = self._compiler.lock.exclusive(self._compiler.timed_runner, self._leaves, types, self._options, groups)
+        ranges = self._compiler.runner(self._leaves, self._tensors, types, self._options, self._fixed).ranges
+        runner = self._compiler.lock.exclusive(self._compiler.timed_runner, self._leaves, types, self._options, ranges)
         return profile(runner, given)
 
     @boundary

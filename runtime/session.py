@@ -26,10 +26,10 @@ from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import CLOSED, SessionState, variable_key
-from staticgrad.types import Bindings, Shape, Symbol, TensorType
+from staticgrad.types import Bindings, Shape, TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.regions.ranges import RangeError
+    from staticgrad.compiler.regions.ranges import RangeError, Ranges
     from staticgrad.compiler.tapes.plan import TapePlan
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
@@ -438,10 +438,10 @@ class Session(metaclass=hints.Answering):
                 self.graph, tensors, types, check_numerics=self.check_numerics, memory_budget=memory_budget, sizes=sizes
             )
 
-        def serve(bindings: Bindings, fixed: frozenset[Symbol]) -> Served[TapePrograms]:
+        def serve(bindings: Bindings, ranges: Ranges) -> Served[TapePrograms]:
             from staticgrad.compiler.regions.ranges import made_for_ranges, naming
 
-            made, groups = made_for_ranges(feeds, bindings, fixed, plan)
+            made, groups = made_for_ranges(feeds, bindings, ranges, plan)
             with naming(groups):
                 return Served(TapePrograms(self.compiler, made, groups), groups)
 

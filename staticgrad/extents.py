@@ -8,7 +8,8 @@ for all sizes of its ranges. An extent stands wherever the compiler has an int: 
 of extents by the arithmetic that makes them of ints, and the emitter writes an extent as an instruction on the sizes of
 the call. What has to be decided while a program is compiled is decided by the bounds. Where these leave it open, and
 where only a number will do (``range``, ``float``, ``str.format`` of a number, an array's shape), ``OpenSizeError`` says
-so, and the program is compiled for the size of the call alone: an extent is exact or refused, never guessed.
+so: an extent is exact or refused, never guessed. Where it can say from which size on the answer is another one, each
+part of the range has a program of its own; else the program is compiled for the size of the call alone.
 
 Whether it is 1 is decided by the rule that an extent is not, as a size that is open when declared never
 broadcasts: code for a size that may be 1 is the code for any size, and what is special for 1 is left out. So is what is
@@ -20,9 +21,10 @@ Estimates (costs, seconds, blockings) are made for the greatest sizes of the ran
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from operator import is_
+from operator import and_, is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,6 +33,7 @@ from staticgrad.frozen import frozen
 
 T = TypeVar("T")
 Equation = tuple[tuple["OpenSize", "OpenSize"], ...]
+Cuts = tuple[int, ...]
 
 
 class OpenSizeError(Exception):
@@ -40,12 +43,16 @@ class OpenSizeError(Exception):
         sizes: the open sizes that it depends on.
         where: the op or kernel that asked, with the user's line, once that is known.
         equation: pairs of sizes of which had to be known whether they are equal, where that was the question.
+        cuts: the first numbers of the parts into which a range falls, by what the answer is.
     """
 
-    def __init__(self, what: str, *extents: object, equation: Equation | None = None) -> None:
+    def __init__(
+        self, what: str, *extents: object, equation: Equation | None = None, cuts: Mapping[OpenSize, Cuts] | None = None
+    ) -> None:
         super().__init__(what)
         self.sizes = frozenset(size for extent in extents if type(extent) is Extent for size in extent.sizes)
         self.equation = equation
+        self.cuts = dict(cuts or {})
         self.where = ""
 
     def __str__(self) -> str:
@@ -105,13 +112,13 @@ class Ratio:
 
     @property
     def low(self) -> int:
-        return 0 if self.rest else lowest(self.numerator) // highest(self.denominator)
+        return 0 if self.rest else max(lowest(self.numerator), 0) // highest(self.denominator)
 
     @property
     def high(self) -> int:
         if self.rest:
             return min(highest(self.numerator), highest(self.denominator) - 1)
-        return highest(self.numerator) // lowest(self.denominator)
+        return highest(self.numerator) // max(lowest(self.denominator), 1)
 
     def __str__(self) -> str:
         return self.text(str)
@@ -259,7 +266,7 @@ class Extent(_Number):
             return difference == 0
         if difference.low > 0 or difference.high < 0 or _never_zero(difference):
             return False
-        raise OpenSizeError(f"is {self} {other}?", difference, equation=_equation(self, other))
+        return _answer(difference, f"is {self} {other}?", zero=True, equation=_equation(self, other))
 
     def __ne__(self, other: object) -> bool:
         equal = self.__eq__(other)
@@ -303,6 +310,8 @@ class Extent(_Number):
 
 
 FIRST_END = 16  # of the ranges of a size of which nothing else is said
+MOST_ASKED = 1 << 16  # sizes of a range, each of which is asked where bounds decide nothing
+MOST_CUTS = 2  # of a range by one question
 
 
 def range_of(size: int, ends: Sequence[int] = ()) -> tuple[int, int]:
@@ -362,15 +371,10 @@ def is_same(a: object, b: object) -> bool:
     return proven(lambda: a == b)
 
 
-def equals(size: object, number: int) -> bool:
-    """True if a size is a number, by bounds alone: where a result depends on it, and no code serves both.
-
-    Raises:
-        OpenSizeError: the bounds leave it open.
-    """
-    if type(size) is Extent and size.low <= number <= size.high:
-        raise OpenSizeError(f"is {size} {number}?", size)
-    return bool(size == number)
+def is_exactly(size: Any, number: int) -> bool:
+    """True if a size is ``number``; also where that is 0 or 1 an extent is asked."""
+    difference = size - number
+    return _answer(difference, f"is {size} {number}?", zero=True) if is_open(difference) else difference == 0
 
 
 def value_at(value: int, numbers: Sequence[int]) -> int:
@@ -496,6 +500,12 @@ def _order(atom: Atom) -> tuple[int, int, str]:
 
 
 def _bounds(terms: Sequence[tuple[Monomial, int]]) -> tuple[int, int]:
+    if len(terms) > 1 and terms[0][0] and len({factor > 0 for _, factor in terms}) > 1:  # n*m - n is n*(m - 1)
+        counts = [Counter(monomial) for monomial, _ in terms]
+        if shared := functools.reduce(and_, counts):
+            rest = [(tuple((n - shared).elements()), factor) for n, (_, factor) in zip(counts, terms, strict=True)]
+            (least, most), (low, high) = _bounds([(tuple(shared.elements()), 1)]), _bounds(rest)
+            return low * (least if low > 0 else most), high * (most if high > 0 else least)
     low = high = 0
     for monomial, factor in terms:
         least = most = 1
@@ -518,11 +528,9 @@ def _divided(a: int, b: int) -> tuple[int, int]:
     whole, left = _whole(a, b)
     if lowest(left) >= 0 and highest(left) < lowest(b):
         return whole, left
-    if highest(left) <= 0:  # rounded up: -(-n // 8)
+    if highest(left) <= 0 or _is_negative(left, f"{a} // {b}: the sign is not known"):  # rounded up: -(-n // 8)
         up = _ratio(-left + b - 1, b, rest=False)
         return whole - up, left + up * b
-    if lowest(left) < 0:
-        raise OpenSizeError(f"{a} // {b}: the sign is not known", a, b)
     return whole + _ratio(left, b, rest=False), _ratio(left, b, rest=True)
 
 
@@ -557,8 +565,9 @@ def _whole(a: int, b: int) -> tuple[int, int]:
 def _ratio(numerator: int, denominator: int, *, rest: bool) -> int:
     if type(numerator) is not Extent and type(denominator) is not Extent:
         return numerator % denominator if rest else numerator // denominator
-    if lowest(denominator) < 1:
-        raise OpenSizeError(f"{numerator} // {denominator}: it may be divided by 0", denominator)
+    question = f"{numerator} // {denominator}: it may be divided by 0"
+    if _is_negative(denominator - 1, question):
+        raise OpenSizeError(question, denominator)
     atom = Ratio(numerator, denominator, rest)
     return atom.low if atom.low == atom.high else Extent((((atom,), 1),))
 
@@ -586,13 +595,53 @@ def _equation(a: object, b: object) -> Equation | None:
 
 
 def _is_negative(value: int, question: str) -> bool:
-    if type(value) is not Extent:
-        return value < 0
-    if value.high < 0:
-        return True
-    if value.low >= 0:
+    return _answer(value, question, zero=False)
+
+
+def _answer(value: int, question: str, *, zero: bool, equation: Equation | None = None) -> bool:
+    """Whether an extent is 0 (``zero``), or negative, at all sizes or at none."""
+    known = _by_bounds(value, zero)
+    if known is not None:
+        return known
+    assert type(value) is Extent
+    cuts: dict[OpenSize, Cuts] = {}
+    numbers = _at_all(value)
+    if numbers is not None:
+        answers = numbers == 0 if zero else numbers < 0
+        changes = np.flatnonzero(answers[1:] != answers[:-1])
+        if not changes.size:
+            return bool(answers[0])
+        (size,) = value.sizes
+        if changes.size <= MOST_CUTS:
+            cuts[size] = tuple((changes + size.low + 1).tolist())
+    elif _by_bounds(_behind_lowest(value), zero) is not None:
+        cuts = {size: (size.low + 1,) for size in value.sizes if size.low < size.high}
+    raise OpenSizeError(question, value, equation=equation, cuts=cuts)
+
+
+def _by_bounds(value: int, zero: bool) -> bool | None:
+    low, high = lowest(value), highest(value)
+    if high < 0:
+        return not zero
+    if low > 0 or (low == 0 and not zero):
         return False
-    raise OpenSizeError(question, value)
+    return True if low == high else None
+
+
+def _at_all(extent: Extent) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """The numbers of an extent at all sizes of a range, if it depends on one that is not too long."""
+    (size, *others) = extent.sizes
+    if others or size.high - size.low >= MOST_ASKED or max(-extent.low, extent.high) >= 2**62:
+        return None
+    numbers: Any = {size.number: np.arange(size.low, size.high + 1)}
+    found: Any = extent.at(numbers)
+    return np.asarray(found)
+
+
+def _behind_lowest(extent: Extent) -> int:
+    """An extent where no size is the lowest of its range."""
+    numbers: Any = {s.number: extent_of(OpenSize(s.number, min(s.low + 1, s.high), s.high)) for s in extent.sizes}
+    return extent.at(numbers)
 
 
 def _at_highest(extent: Extent) -> int:
@@ -677,6 +726,6 @@ def _atom_of(data: Any) -> Atom:
             return OpenSize(number, low, high)
         case ("%" | "/" as kind, numerator, denominator):
             a, b = from_plain(numerator), from_plain(denominator)
-            if lowest(a) >= 0 and lowest(b) >= 1:
+            if highest(a) >= 0 and highest(b) >= 1:
                 return Ratio(a, b, kind == "%")
     raise ValueError(f"no atom of an extent: {data!r}")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.random_graphs import Array
 from support.random_sizes import RandomSizes, Sizes, random_sizes
-from support.sampling import relative_error
+from support.sampling import relative_error, rng_for
 from support.selection import slow
 from support.targets import EVERY
 
@@ -67,7 +67,7 @@ def agree(got: Sequence[Outcome], want: Sequence[Outcome], sizes: Sequence[Sizes
     """Each difference counts against the largest magnitude of its array."""
     for size, a, b in zip(sizes, got, want, strict=True):
         if isinstance(a, str) or isinstance(b, str):
-            assert isinstance(a, str) and isinstance(b, str) and a == b, f"{what}: at {size} {told(a)}, not {told(b)}"
+            assert told(a) == told(b), f"{what}: at {size}"
             continue
         for number, (x, y) in enumerate(zip(a, b, strict=True)):
             error = relative_error(x, y, floor=1e-4)  # what cancels to nothing leaves rounding errors
@@ -81,7 +81,7 @@ def told(outcome: Outcome) -> str:
 def equal(got: Sequence[Outcome], want: Sequence[Outcome], sizes: Sequence[Sizes], what: str) -> None:
     for size, a, b in zip(sizes, got, want, strict=True):
         if isinstance(a, str) or isinstance(b, str):
-            assert isinstance(a, str) and isinstance(b, str) and a == b, f"{what}: at {size} {told(a)}, not {told(b)}"
+            assert told(a) == told(b), f"{what}: at {size}"
             continue
         for number, (x, y) in enumerate(zip(a, b, strict=True)):
             same = np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
@@ -109,6 +109,48 @@ def check(seed: int, patch: pytest.MonkeyPatch) -> list[RangeError]:
     return ranged.refused
 
 
+def tapes(case: RandomSizes, sizes: Sequence[Sizes], kind: Kind, *, retain: bool = False) -> list[Outcome]:
+    """What tapes of a program give at some sizes, all of them alive at once: outputs, and the gradients of one output
+    and of all, or which error is raised."""
+    outputs = [y for y in (*case.results, case.loss) if y.requires_grad]
+    made: list[sg.Tape | str] = []
+    outcomes: list[Outcome] = []
+    with np.errstate(all="ignore"), sg.Session(case.graph, sizes=kind) as session:
+        for size in sizes:
+            try:
+                made.append(session.forward(outputs, case.arrays(size)))
+            except sg.StaticGradError as error:
+                made.append(type(error).__name__)
+        for tape in reversed(made):
+            if isinstance(tape, str):
+                outcomes.insert(0, tape)
+                continue
+            found = [tape[y] for y in outputs]
+            cotangents = [rng_for("cotangents", case.seed, y.shape).normal(size=y.shape) for y in found]
+            for asked, lasts in ((outputs[:1], True), (outputs, retain)):
+                tape.backward(asked, cotangents[: len(asked)], lasts)
+                grads = [session.grad(x) for x in case.leaves]
+                found += [np.zeros(()) if grad is None else grad for grad in grads]
+            session.zero_grad()
+            outcomes.insert(0, found)
+    return outcomes
+
+
+def check_tapes(seed: int, patch: pytest.MonkeyPatch) -> None:
+    """Try the tapes of one program at some sizes."""
+    for name, value in setting(seed).items():
+        patch.setenv(name, value)
+    case = random_sizes(seed, ops=6)
+    if not case.loss.requires_grad:
+        return
+    sizes, what = case.sizes, f"seed {seed} {setting(seed)}"
+    consumed = tapes(case, sizes, "ranges")
+    equal(tapes(case, sizes, "ranges", retain=True), consumed, sizes, f"{what}, retained")
+    if seed % 4:
+        patch.setenv("STATICGRAD_BACKEND", "reference")
+    agree(consumed, tapes(case, sizes, "exact"), sizes, what)
+
+
 def chunks() -> list[Any]:
     """The seeds, several at a time."""
     drawn = [range(first, min(first + CHUNK, COUNT)) for first in range(0, COUNT, CHUNK)]
@@ -121,3 +163,10 @@ def test_ranges_give_what_exact_programs_give(seeds: Sequence[int]) -> None:
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", sg.RecompileWarning)
             check(seed, patch)
+
+
+@pytest.mark.parametrize("seeds", chunks(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_tapes_of_ranges_give_what_exact_tapes_give(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as patch:
+            check_tapes(100_000 + seed, patch)

@@ -136,7 +136,8 @@ def _as_views(region: Region) -> Region:
 
 
 def _padded_axes(node: Node) -> list[int]:
-    return [axis for axis, sides in enumerate(zip(node.attrs.low, node.attrs.high, strict=True)) if any(sides)]
+    widths = enumerate(zip(node.attrs.low, node.attrs.high, strict=True))
+    return [axis for axis, sides in widths if not all(is_same(side, 0) for side in sides)]
 
 
 def _is_plain_zero(value: float) -> bool:

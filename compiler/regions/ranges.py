@@ -2,8 +2,8 @@
 
 Input: a graph, fetches, feeds with the sizes of a call. Output: a region whose open sizes are extents of the ranges in
 which those sizes lie, and which sizes of a call are which. Left to others: what cannot be compiled for a range
-(``OpenSizeError``, wherever it is met; here a ``RangeError``), which is then compiled for the size of the call
-(``runtime.compiler``).
+(``OpenSizeError``, wherever it is met; here a ``RangeError``), which is then compiled for a part of the range or for
+the size of the call (``runtime.compiler``).
 
 Two sizes with names of their own may have to be equal, as where a batch of images meets a batch of labels. An op that
 asks says so; then they are one open size, and the region serves the calls in which they are equal.
@@ -17,23 +17,26 @@ from typing import TypeVar
 
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
-from staticgrad.extents import OpenSize, OpenSizeError, extent_of, range_of
+from staticgrad.extents import OpenSize, OpenSizeError, extent_of
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.types import Bindings, Symbol, TensorType, bind
 
 T = TypeVar("T")
 Groups = Sequence[tuple[Symbol, ...]]  # by the numbers of open sizes, the symbols that are one
+Ranges = Mapping[Symbol, tuple[int, int]]  # of the sizes of a call, from the first one to the last
 
 
 class RangeError(Exception):
     """A program cannot be compiled for ranges of the sizes ``symbols``; the message says why. Those that are
-    ``unequal`` in this call could be ranges if they were equal."""
+    ``unequal`` in this call could be ranges if they were equal; those with ``cuts``, if the range were cut before these
+    numbers."""
 
     def __init__(self, why: str, symbols: frozenset[Symbol]) -> None:
         super().__init__(why)
         self.symbols = symbols
         self.unequal: tuple[tuple[Symbol, Symbol], ...] = ()
+        self.cuts: dict[Symbol, tuple[int, ...]] = {}
 
 
 @contextlib.contextmanager
@@ -43,7 +46,9 @@ def naming(groups: Groups) -> Iterator[None]:
         yield
     except OpenSizeError as error:
         numbers = {size.number for size in error.sizes} or range(len(groups))
-        raise RangeError(str(error), frozenset(s for number in numbers for s in groups[number])) from error
+        refused = RangeError(str(error), frozenset(s for number in numbers for s in groups[number]))
+        refused.cuts = {symbol: cuts for size, cuts in error.cuts.items() for symbol in groups[size.number]}
+        raise refused from error
 
 
 @frozen
@@ -60,16 +65,36 @@ def numbers_of(groups: Groups, bindings: Bindings) -> tuple[int, ...] | None:
     return tuple([next(iter(sizes)) for sizes in found]) if all(len(sizes) == 1 for sizes in found) else None
 
 
+def common(ranges: Ranges, groups: Groups) -> Ranges:
+    """The ranges of the symbols in groups, of which all have one size."""
+    found: dict[Symbol, tuple[int, int]] = {}
+    for group in groups:
+        lows, highs = zip(*(ranges[symbol] for symbol in group), strict=True)
+        found.update(dict.fromkeys(group, (max(lows), min(highs))))
+    return found
+
+
+def parts_of(ranges: Ranges, cuts: Mapping[Symbol, tuple[int, ...]], bindings: Bindings) -> Ranges:
+    """The parts of ranges, cut before some numbers, in which the sizes of a call lie."""
+    parts = dict(ranges)
+    for symbol, firsts in cuts.items():
+        low, high = parts[symbol]
+        starts = [first for first in firsts if low < first <= high]
+        low = max([low, *(first for first in starts if first <= bindings[symbol])])
+        parts[symbol] = low, min([high, *(first - 1 for first in starts if first > bindings[symbol])])
+    return parts
+
+
 def cut_for_ranges(
     graph: Graph,
     fetches: Sequence[Tensor | Node],
     feeds: Mapping[Tensor, TensorType],
     bindings: Bindings,
-    fixed: frozenset[Symbol],
+    ranges: Ranges,
     *,
     check_numerics: bool = False,
 ) -> RangedRegion:
-    """``cut`` for the ranges of the sizes in ``bindings``, but for those that are ``fixed``.
+    """``cut`` for ranges of the sizes in ``bindings``.
 
     Raises:
         RangeError: that leaves something open which has to be known.
@@ -79,28 +104,26 @@ def cut_for_ranges(
     def made(types: Mapping[Tensor, TensorType], sizes: Bindings) -> Region:
         return cut(graph, fetches, types, check_numerics=check_numerics, known=sizes)
 
-    return RangedRegion(*made_for_ranges(feeds, bindings, fixed, made))
+    return RangedRegion(*made_for_ranges(feeds, bindings, ranges, made))
 
 
 def made_for_ranges(
     feeds: Mapping[Tensor, TensorType],
     bindings: Bindings,
-    fixed: frozenset[Symbol],
+    ranges: Ranges,
     make: Callable[[Mapping[Tensor, TensorType], Bindings], T],
 ) -> tuple[T, tuple[tuple[Symbol, ...], ...]]:
     """What ``make`` makes of the types of feeds and of the sizes that they bind, which are extents of the ranges of the
-    sizes in ``bindings``, but for those that are ``fixed``; and which symbols its open sizes are.
+    sizes in ``bindings``, but for ranges of one size; and which symbols its open sizes are.
 
     Raises:
         RangeError: that leaves something open which has to be known.
     """
-    groups: list[tuple[Symbol, ...]] = [
-        (symbol,) for symbol, number in bindings.items() if symbol not in fixed and number > 0
-    ]
+    groups: list[tuple[Symbol, ...]] = [(symbol,) for symbol, (low, high) in ranges.items() if low < high]
     while True:
         sizes = dict(bindings)
         for number, group in enumerate(groups):
-            low, high = range_of(bindings[group[0]], group[0].ends)
+            low, high = common(ranges, [group])[group[0]]
             sizes.update(dict.fromkeys(group, extent_of(OpenSize(number, low, high, group[0].name))))
         types = {x: TensorType(bind(x.shape, sizes), fed.dtype) for x, fed in feeds.items()}
         try:

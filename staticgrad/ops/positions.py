@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import equals
+from staticgrad.extents import is_exactly
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
@@ -27,7 +27,7 @@ class ArgAttributes:
 
 def _arg_type(name: str) -> Callable[..., TensorType]:
     def infer(attrs: ArgAttributes, x: TensorType) -> TensorType:
-        if equals(x.shape[attrs.axis], 0):
+        if is_exactly(x.shape[attrs.axis], 0):
             raise GraphError(f"{name}: there is no element along axis {attrs.axis} of {x}")
         return TensorType(reduced_shape(x.shape, (attrs.axis,), attrs.keepdims), int64)
 

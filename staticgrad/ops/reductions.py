@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import equals, is_open, is_same
+from staticgrad.extents import is_exactly, is_open, is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike
@@ -109,7 +109,7 @@ def _reduce_type(name: str, accepts: tuple[np.dtype, ...], neutral: bool) -> Cal
             raise GraphError(f"{name}: not defined for {x.dtype.name}")
         if attrs.axes and not 0 <= attrs.axes[0] <= attrs.axes[-1] < x.ndim:
             raise GraphError(f"{name}: axes {attrs.axes} are out of range for {x}")
-        if not neutral and equals(reduced_size(x.shape, attrs.axes), 0):
+        if not neutral and is_exactly(reduced_size(x.shape, attrs.axes), 0):
             raise GraphError(f"{name}: there is no {name} of no elements: {x} over axes {attrs.axes}")
         return TensorType(reduced_shape(x.shape, attrs.axes, attrs.keepdims), x.dtype)
 

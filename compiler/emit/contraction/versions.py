@@ -68,6 +68,8 @@ def _looked_at(size: OpenSize) -> list[int]:
 def _loss(kernel: Contraction, size: OpenSize, end: int, at: int, target: Target) -> float:
     """How many times as long the plan for size ``end`` seems to take at another size as the one for that."""
     known = largest(narrowed(kernel, size.number, at, at))
+    if known.is_empty or known.k == 0:
+        return 1.0
     own = plan_of(known, target)
     other = plan_of(largest(narrowed(kernel, size.number, end, end)), target)
     return _cycles(other, known, target) / _cycles(own, known, target)

@@ -8,7 +8,7 @@ from typing import TypeGuard
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import equals
+from staticgrad.extents import is_exactly
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift_all
@@ -76,7 +76,7 @@ def _batch_norm_inference_reference(attrs: BatchNormAttributes, x: Array, *param
 
 def _training_type(attrs: BatchNormAttributes, x: TensorType, *parameters: TensorType) -> TensorType:
     y = per_channel_type("batch_norm")(attrs, x, *parameters)
-    if equals(product(tuple(x.shape[axis] for axis in _channel_axes(x.ndim))), 1):
+    if is_exactly(product(tuple(x.shape[axis] for axis in _channel_axes(x.ndim))), 1):
         raise GraphError(f"batch_norm: expected more than one value for each channel when training, actual {x}")
     return y
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.extents import is_exactly
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -188,7 +189,7 @@ class PadAttributes:
 def _padded_size(size: Size, low: Size, high: Size, interior: int) -> Size:
     if interior == 0:
         return low + size + high
-    inner = size if size == 0 else size + (size - 1) * interior
+    inner = size if is_exactly(size, 0) else size + (size - 1) * interior
     return low + inner + high
 
 
