@@ -11,7 +11,7 @@ where only a number will do (``range``, ``float``, ``str.format`` of a number, a
 so: an extent is exact or refused, never guessed. Where it can say from which size on the answer is another one, each
 part of the range has a program of its own; else the program is compiled for the size of the call alone.
 
-Comparisons with 1 are decided by the rule that an extent is not 1, as a size that is open when declared never
+Whether it is 1 is decided by the rule that an extent is not, as a size that is open when declared never
 broadcasts: code for a size that may be 1 is the code for any size, and what is special for 1 is left out. So is what is
 special for 0, which a size of the feeds never is inside of a range, but what follows from one may be (n - 1).
 
@@ -276,8 +276,6 @@ class Extent(_Number):
         if not _is_size(other):
             refused: bool = _refuse(self, other)
             return refused
-        if type(other) is not Extent and other in (1, 2) and self.low >= 1:
-            return False
         return _is_negative(_sum(self, other, -1), f"is {self} below {other}?")
 
     def __ge__(self, other: Any) -> bool:
@@ -287,8 +285,6 @@ class Extent(_Number):
         if not _is_size(other):
             refused: bool = _refuse(self, other)
             return refused
-        if type(other) is not Extent and other in (0, 1) and self.low >= 1:
-            return True
         return _is_negative(_sum(other, self, -1), f"is {self} above {other}?")
 
     def __le__(self, other: Any) -> bool:

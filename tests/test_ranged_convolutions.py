@@ -1,4 +1,5 @@
-"""Convolutions for ranges of sizes: one kernel at every batch of a range against NumPy in float64, on every target.
+"""Convolutions for ranges of sizes: one kernel at every batch of a range, or at many heights and widths, against NumPy
+in float64, on every target.
 
 Scratch memory and what lies behind operands are NaN patterns, what lies behind results must stay as it was: a kernel
 that reads or writes more images than a call has is found out.
@@ -6,15 +7,17 @@ that reads or writes more images than a call has is found out.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.targets import EVERY
+from support.targets import EVERY, HERE
 from test_matrix_kernels import (
     IMAGE_ORDERS,
     Case,
@@ -22,19 +25,20 @@ from test_matrix_kernels import (
     conv_gradient,
     conv_reference,
     convolution_case,
-    emit_epilogue,
 )
 
 import staticgrad as sg
 from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.convolution.versions import Versions
-from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.llvm import IRModule
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
+from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
+from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target, named
+from staticgrad.compiler.emit.versions import Versions
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.extents import OpenSize, extent_of, range_of
+from staticgrad.extents import OpenSize, OpenSizeError, extent_of, range_of
 from staticgrad.runtime.threads import pool_address
 
 F64 = np.dtype("float64")
@@ -151,12 +155,14 @@ def placed(array: np.ndarray, order: Sequence[int] | None, batch: int) -> tuple[
 
 
 def check(native: NativeModule, images: Images, planned: Planned, number: int, batch: int, *, sizes: bool,
-          threads: int | None = None) -> np.ndarray:  # fmt: skip
-    """Call a kernel for some images; what comes out, which must be what is expected."""
+          threads: int | None = None, image: tuple[int, ...] = ()) -> np.ndarray:  # fmt: skip
+    """Call a kernel for some images, or for some of this height and width; what comes out, which must be what is
+    expected."""
     case, kernel = images.case, cast(Convolution, images.case.kernel)
     expected, tolerance = images.wanted(batch)
-    operands = [placed(x, order, batch) for x, order in zip(case.operands, images.orders)]
-    result, behind = placed(case.result, images.orders[2], batch)
+    orders = [None if image else order for order in images.orders]
+    operands = [placed(x, order, batch) for x, order in zip(case.operands, orders)]
+    result, behind = placed(case.result, orders[2], batch)
     result.fill(99)
     size = planned.scratch_bytes(threads or 1)
     memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
@@ -170,13 +176,13 @@ def check(native: NativeModule, images: Images, planned: Planned, number: int, b
     pointers.append(scratch)
     if threads is not None:
         pointers.append(pool_address(threads))
-    open_sizes = np.array([batch], np.int64)
+    open_sizes = np.array(image or [batch], np.int64)
     if sizes:
         pointers.append(open_sizes.ctypes.data)
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
     what = f"{native.target.name}: {case.label} at batch {batch}"
     assert (memory[scratch - memory.ctypes.data + size :] == 0xFF).all(), f"{what}: wrote behind its scratch memory"
-    if images.orders[2] is not None:
+    if orders[2] is not None:
         assert (behind.view(np.uint8)[-GUARD * kernel.dtype.itemsize :] == 0xFF).all(), f"{what}: wrote too much"
     got = out if case.has_epilogue else result
     tolerance = tolerance * 20 * (np.finfo(kernel.dtype).eps if kernel.dtype.kind == "f" else 0)
@@ -187,6 +193,22 @@ def check(native: NativeModule, images: Images, planned: Planned, number: int, b
     return got.copy()
 
 
+def emitted(module: IRModule, case: Case, number: int) -> Planned:
+    """Add the function of a kernel that runs alone. An epilogue that is written by hand knows one plan."""
+    kernel, name = cast(Convolution, case.kernel), f"kernel{number}"
+    if case.has_epilogue:
+        planned: Any = replace(convolution.planned_whole(kernel, module.target), is_shared=False)
+        epilogue = write_epilogue(module, kernel, planned.raw_strides, f"epilogue{number}")
+        convolution.emit_convolution(module, planned, name, epilogue)
+    else:
+        planned = replace(plan_kernel(kernel, module.target), is_shared=False)
+        name = emit_kernel(module, planned, name)
+    f = module.function(f"run{number}", ["ptr"] * (3 + kernel.store_raw + 2 * case.has_epilogue), internal=False)
+    f.call(name, "void", *f.params)
+    f.finish()
+    return cast(Planned, planned)
+
+
 def check_range(layers: Sequence[Layer], name: str, low: int, high: int, batches: Sequence[int]) -> None:
     """One module of all directions of some layers, each called at every batch."""
     target = named(name)
@@ -194,18 +216,98 @@ def check_range(layers: Sequence[Layer], name: str, low: int, high: int, batches
     images = [Images(of, direction, high) for of in layers for direction in DIRECTIONS]
     cases = [opened(some.case, of, low, high) for some, of in zip(images, [of for of in layers for _ in DIRECTIONS])]
     for number, case in enumerate(cases):
-        kernel = cast(Convolution, case.kernel)
-        epilogue = emit_epilogue(module, case, f"epilogue{number}") if case.has_epilogue else None
-        planned = replace(plan_kernel(kernel, target), is_shared=False)
-        convolution.emit_convolution(module, cast(Any, planned), f"kernel{number}", epilogue)
-        f = module.function(f"run{number}", ["ptr"] * (3 + kernel.store_raw + 2 * case.has_epilogue), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
-        f.finish()
+        emitted(module, case, number)
     native = NativeModule(module.texts(), target)
     for number, (some, case) in enumerate(zip(images, cases)):
         for batch in batches:
             check(native, some, plan_kernel(case.kernel, target), number, batch,
                   sizes=module.takes_sizes(f"run{number}"))  # fmt: skip
+
+
+def opened_images(case: Case, of: Layer, low: int, high: int) -> Case:
+    """The case with a kernel for every height and width from ``low`` to ``high``."""
+    kernel = cast(Convolution, case.kernel)
+    size = tuple(extent_of(OpenSize(number, low, high, "hw"[number])) for number in range(2))
+    out = [
+        (size[i] + 2 * kernel.padding[i] - kernel.dilation[i] * (kernel.kernel[i] - 1) - 1) // kernel.stride[i] + 1
+        for i in range(2)
+    ]
+    x, y = (
+        strides_of((kernel.batch, *sizes), order)
+        for sizes, order in zip(((kernel.channels, *size), (kernel.filters, *out)), of.orders)
+    )
+    opened = replace(
+        kernel, height=size[0], width=size[1], out_height=out[0], out_width=out[1], x_strides=x, y_strides=y
+    )
+    if case.has_epilogue:
+        opened = replace(opened, epilogue=Nest(opened.result_sizes, (), (kernel.dtype,) * 3, ()))
+    return replace(case, kernel=opened)
+
+
+def write_epilogue(module: IRModule, kernel: Convolution, raw: Sequence[int], name: str) -> str:
+    """``emit_epilogue`` for a result of open sizes."""
+    element, shape = memory_type(kernel.dtype), kernel.result_sizes
+    f = module.function(name, ["ptr"] * 3 + ["i64"] * 8)
+    bounds, out = f.params[3:], strides_of(shape, range(4))
+
+    def at(base: Value, numbers: Sequence[Index], strides: Sequence[int]) -> Value:
+        for number, stride in zip(numbers, strides):
+            base = f.offset(base, f.mul(number, stride), element)
+        return base
+
+    with contextlib.ExitStack() as loops:
+        numbers = [loops.enter_context(span(f, bounds[2 * d], bounds[2 * d + 1])) for d in range(4)]
+        value, shift = f.load(element, at(f.params[0], numbers, raw)), f.load(element, at(f.params[1], numbers, [1]))
+        f.store(f.binary("fadd", f.binary("fadd", value, value), shift), at(f.params[2], numbers, out))
+    return f.finish()
+
+
+def check_sizes(layers: Sequence[Layer], name: str, low: int, high: int, sizes: Sequence[tuple[int, int]]) -> None:
+    """One module of all directions of some layers, each called for images of these sizes."""
+    target, kernels = named(name), []
+    module = IRModule(target, has_sizes=True)
+    for number, (of, direction) in enumerate(itertools.product(layers, DIRECTIONS)):
+        case = opened_images(of.case(direction, 2), of, low, high)
+        kernels.append((of, direction, emitted(module, case, number)))
+    native = NativeModule(module.texts(), target)
+    for number, (of, direction, planned) in enumerate(kernels):
+        for size in sizes:
+            images = Images(replace(of, size=size), direction, 2)
+            check(native, images, planned, number, 2, sizes=module.takes_sizes(f"run{number}"), image=size)
+
+
+OPEN_IMAGES = (
+    layer(3, (16, 16), 12, (3, 3), **PADDED),
+    layer(18, (16, 16), 20, (3, 3), **PADDED, **BLOCK),
+    layer(12, (16, 16), 20, (3, 3), **PADDED, images="NHWC", weights="HWIO", epilogue=True),
+    layer(20, (16, 16), 24, (1, 1), epilogue=True),
+    layer(19, (16, 16), 130, (1, 1), images="NHWC"),
+    layer(6, (16, 16), 8, (5, 3), padding=(2, 1), groups=2),
+    layer(5, (16, 16), 9, (3, 3), **PADDED, images="CHWN"),
+)
+STRIDED_IMAGES = (
+    layer(18, (32, 32), 20, (3, 3), stride=(2, 2), padding=(1, 1), **BLOCK),
+    layer(6, (32, 32), 8, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
+    layer(12, (32, 32), 20, (1, 1), stride=(2, 2), epilogue=True),
+    layer(4, (32, 32), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4), images="NHWC"),
+)
+
+
+@pytest.mark.parametrize("name", [*HERE, EVERY[-1]])
+def test_images_of_any_height_and_width(name: str) -> None:
+    """Those of the first range, one pixel too; with strides those of the second."""
+    check_sizes(OPEN_IMAGES, name, *range_of(1), ((1, 1), (2, 3), (7, 5), (1, 9), (12, 1), (16, 15), (16, 16)))
+    check_sizes(STRIDED_IMAGES, name, *range_of(17), ((17, 17), (18, 31), (25, 20), (32, 32)))
+
+
+def test_depthwise_convolutions_are_of_one_size_of_images() -> None:
+    """Their tiles are written for the pixels of a row."""
+    for images in ("NCHW", "NHWC"):
+        of = layer(20, (16, 16), 20, (3, 3), **PADDED, groups=20, images=images)
+        for direction in DIRECTIONS:
+            kernel = cast(Convolution, opened_images(of.case(direction, 2), of, 1, 16).kernel)
+            with pytest.raises(OpenSizeError, match="depthwise"):
+                convolution.plan_convolution(kernel, current_target())
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -235,9 +337,9 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
     for number, (some, of) in enumerate(zip(images, [of for of in layers for _ in DIRECTIONS])):
         kernel = cast(Convolution, opened(some.case, of, 1, high).kernel)
         planned = plan_kernel(kernel, target)
-        convolution.emit_convolution(module, cast(Any, planned), f"kernel{number}", None)
+        name = emit_kernel(module, planned, f"kernel{number}")
         f = module.function(f"run{number}", ["ptr"] * (4 + planned.is_shared), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
+        f.call(name, "void", *f.params)
         f.finish()
         shared.append((number, some, planned))
     native = NativeModule(module.texts(), target)
@@ -254,15 +356,13 @@ def test_few_images_have_a_plan_of_their_own_where_it_is_another() -> None:
     target = named("avx512")
     of = layer(8, (8, 8), 16, (3, 3), **PADDED)
     plans = [
-        convolution.plan_convolution(
-            cast(Convolution, opened(of.case("weight_grad", high), of, low, high).kernel), target
-        )
+        plan_kernel(opened(of.case("weight_grad", high), of, low, high).kernel, target).plan
         for low, high in ((1, 16), (17, 32))
     ]
     assert isinstance(plans[0], Versions)
     assert not isinstance(plans[1], Versions)
-    known = convolution.plan_convolution(cast(Convolution, of.case("weight_grad", plans[0].limit).kernel), target)
-    assert type(known) is type(plans[0].few)
+    known = convolution.plan_convolution(cast(Convolution, of.case("weight_grad", plans[0].ends[0]).kernel), target)
+    assert type(known) is type(plans[0].parts[0].plan)
 
 
 def test_programs_with_an_open_batch_are_compiled_once_a_range() -> None:

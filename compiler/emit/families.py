@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import literals_of
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.versions import Versions, emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
@@ -59,6 +60,8 @@ def packed_kernel(kernel: Kernel, target: Target, number: int) -> Planned | None
 def emit_kernel(module: IRModule, planned: Planned, name: str) -> str:
     """The name of the function that runs a kernel, emitted when first asked for: equal kernels share it. It takes the
     kernel's operands, scratch memory and, if the kernel ``is_shared``, the pool."""
+    if isinstance(planned.plan, Versions):
+        return _emit_versions(module, planned, name)
     return family_of(type(planned.kernel)).emit(module, planned, name)
 
 
@@ -75,6 +78,15 @@ def once(write: Write) -> Callable[[IRModule, Planned, str], str]:
         return known
 
     return emit
+
+
+def _write_versions(module: IRModule, planned: Planned, name: str) -> None:
+    assert isinstance(planned.plan, Versions)
+    names = [emit_kernel(module, part, f"{name}.to{end}") for end, part in planned.plan.numbered]
+    emit_versions(module, planned, names, name)
+
+
+_emit_versions = once(_write_versions)
 
 
 def _literals(kernel: Kernel) -> tuple[str, ...]:
@@ -123,12 +135,8 @@ def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import kernel as contraction
     from staticgrad.compiler.emit.contraction import plan, versions
 
-    def emit(module: IRModule, planned: Planned, name: str) -> None:
-        if isinstance(planned.plan, versions.ContractionVersions):
-            names = [emit_kernel(module, part, f"{name}.to{end}") for end, part in planned.plan.numbered]
-            versions.emit_choice(module, planned, planned.plan, names, name)
-        else:
-            contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
+    def emit(module: IRModule, planned: plan.PlannedContraction, name: str) -> None:
+        contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
 
     return Family(versions.planned, once(emit), _packed_if(plan.takes_packed), contraction.emit_packing)
 

@@ -338,7 +338,7 @@ class Tiling:
 
     def chains_of_tile(self, rows: int, vectors: int) -> int:
         """The same of one tile, which it depends on where sizes are open: rows of wide tiles are low there."""
-        if not self.is_open or self.terms > 1 or self.dtype.kind != "f":
+        if not self.has_open_sizes() or self.terms > 1 or self.dtype.kind != "f":
             return self.chains
         return 1 << (-(-HIDING // (rows * vectors)) - 1).bit_length()
 
@@ -375,8 +375,7 @@ class Tiling:
         """The last vector is masked off as a whole."""
         return self.last_lanes == 0
 
-    @property
-    def is_open(self) -> bool:
+    def has_open_sizes(self) -> bool:
         """True if the sizes of the result are not known."""
         return is_open(self.m) or is_open(self.n)
 
@@ -573,7 +572,7 @@ def choose_tile(
 
     inner, last = tiling.column_kinds()
     end = tiling.column_panels - 1
-    if tiling.is_open:
+    if tiling.has_open_sizes():
         pairs = [_open_pair(f, tiling, name, inner, last, rows) for rows in (tiling.rows, tiling.rows - 1)]
         pairs = pairs[: 1 if is_number(tiling.row_panels, 1) or len(tiling.heights()) == 1 else 2]
     else:
@@ -603,7 +602,7 @@ def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: 
     if len(names) == 1:
         return f.symbol(next(iter(names.values())))
     wide = 2 * MOST_VECTORS  # more vectors than any tile has
-    number, numbers = rows * wide + vectors, tuple((h * wide + v, name) for (h, v), name in names.items())
+    number, numbers = rows * wide + vectors, tuple(sorted((h * wide + v, name) for (h, v), name in names.items()))
     if not is_open(number):
         return f.symbol(dict(numbers)[number])
     key = (_write_lookup, numbers)
@@ -616,11 +615,16 @@ def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: 
 
 
 def _write_lookup(f: Function, numbers: Sequence[tuple[int, str]]) -> None:
-    """Return the function of a number; the first one of a number that there is not."""
-    chosen = f.symbol(numbers[0][1])
-    for number, name in numbers[1:]:
-        chosen = f.select(f.compare("icmp eq", f.params[0], integer(number)), f.symbol(name), chosen)
-    f.ret(chosen)
+    """Return the function of a number, of those in ascending order."""
+
+    def chosen(among: Sequence[tuple[int, str]]) -> Value:
+        if len(among) == 1:
+            return f.symbol(among[0][1])
+        half = len(among) // 2
+        is_less = f.compare("icmp slt", f.params[0], integer(among[half][0]))
+        return f.select(is_less, chosen(among[:half]), chosen(among[half:]))
+
+    f.ret(chosen(numbers))
 
 
 def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
@@ -892,7 +896,7 @@ def pack_panel(
     base = f.offset(source.base, f.mul(f.mul(panel, width), source.column), memory_type(dtype))
 
     def write(columns: int) -> None:
-        if is_open(columns) or columns < width:
+        if not tiling.masked if is_open(columns) else columns < width:  # masks read no vector that is not there
             fill_zero(f, dtype, to, f.mul(depth, width))
         lines = Matrix(base, source.row, source.column)
         copy_matrix(f, dtype, Matrix(to, width, 1), lines, depth, columns, least, asks=asks)

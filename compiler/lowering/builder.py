@@ -38,7 +38,7 @@ from staticgrad.compiler.kernels.nest import (
 )
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.steps.step import Memory
-from staticgrad.extents import proven
+from staticgrad.extents import at_most, proven
 from staticgrad.frozen import record
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
@@ -177,10 +177,10 @@ class NestBuilder:
             span = factor * (self.domain[axis] - 1)
             low, high = (low + span, high) if factor < 0 else (low, high + span)
         tests = []
-        if not proven(lambda: low >= 0):
+        if not at_most(0, low):
             zero = self.constant(0, int64)
             tests.append(self.compute("greater_equal", self.affine(index), zero, dtype=bool_))
-        if not proven(lambda: high < size):
+        if not at_most(high + 1, size):
             tests.append(self.compute("less", self.affine(index), self.constant(size, int64), dtype=bool_))
         return tests
 
@@ -292,7 +292,7 @@ class NestBuilder:
 
     def _sweeps(self, value: int, access: Access, guard: int | None) -> bool:
         """True if a store does something else at each element along the inner dimensions."""
-        inner = {self.dim[axis] for axis in self.axes if self.domain[axis] > 1}
+        inner = {self.dim[axis] for axis in self.axes if self.domain[axis] != 1}
         moving: set[int] = set()
         for number, instr in enumerate(self.body):
             match instr:

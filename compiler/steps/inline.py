@@ -283,7 +283,7 @@ class _Source:
         if access.terms or not proven(lambda: all(s >= 0 for s in (*access.strides, *self.store.access.strides))):
             return None
         stored = self.store.access
-        dims = [d for d, stride in enumerate(stored.strides) if stride and self.nest.dims[d] > 1]
+        dims = [d for d, stride in enumerate(stored.strides) if stride and self.nest.dims[d] != 1]
         dims.sort(key=lambda d: -largest(stored.strides[d]))
         own = self.operands[stored.arg]
         bytes_apart = operand.offset - own.offset

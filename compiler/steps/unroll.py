@@ -38,7 +38,7 @@ def _worth_unrolling(nest: Nest) -> int | None:
         again = sum(cost_of(nest, n) for n in elements if dim not in facts.depends[n])
         length = len(facts.needed) + len(varying) * (nest.outer[dim] - 1)
         rows = math.prod(nest.outer) // nest.outer[dim]
-        if again >= WORTH and length <= MOST_INSTRUCTIONS and rows > 1:
+        if again >= WORTH and length <= MOST_INSTRUCTIONS and rows != 1:
             return dim
     return None
 

@@ -23,9 +23,6 @@ from staticgrad.compiler.emit.nest.plan import NestPlan
 
 COMPILER = Path(staticgrad.compiler.__path__[0])
 IMPOSSIBLE = {
-    "Versions": "the sizes of drawn programs are known: this and the next two are of ranges",
-    "Versions.is_shared: no": "ditto",
-    "Versions.is_shared: yes": "ditto",
     "NestPlan.stored: empty": "what stores nothing is no nest",
     "NestChunks.chunks: one": "one chunk is not shared",
     "Sweep.members: empty": "a sweep computes something",

@@ -25,6 +25,7 @@ import numpy as np
 from staticgrad.compiler.emit.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
+    MAX_LANES,
     Tiling,
     choose_tiling,
     make_tiling,
@@ -48,7 +49,7 @@ SEEMS_TOO_SLOW = 1.5
 @frozen
 class Orientation:
     """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
-    is not stored: then its layout is free. With ``one_by_one`` terms are not put side by side (``narrow``)."""
+    is not stored: then its layout is free. At most ``most_terms`` lie side by side (``narrow``)."""
 
     dtype: np.dtype
     m: int
@@ -57,13 +58,13 @@ class Orientation:
     a: tuple[int, int]
     b: tuple[int, int]
     c: tuple[int, int] | None
-    one_by_one: bool = False
+    most_terms: int = MAX_LANES
 
     def swap(self) -> Orientation:
         """Cᵀ = Bᵀ·Aᵀ."""
         c = None if self.c is None else (self.c[1], self.c[0])
         a, b = (self.b[1], self.b[0]), (self.a[1], self.a[0])
-        return Orientation(self.dtype, self.n, self.m, self.k, a, b, c, self.one_by_one)
+        return Orientation(self.dtype, self.n, self.m, self.k, a, b, c, self.most_terms)
 
 
 def given_orientation(kernel: Contraction) -> Orientation:
@@ -121,7 +122,7 @@ def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, 
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
-    narrow = None if way.one_by_one else narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
+    narrow = None if way.most_terms == 1 else narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
     if narrow is not None and narrow[0] + turning_back(way, tiling, turned=turned) < cycles:
         return narrow[0] + turning_back(way, tiling, turned=turned), narrow[1]
     return cycles, tiling
@@ -173,7 +174,7 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
     """A flag that says whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``); else
     None."""
-    if given.dtype.kind != "f" or given.one_by_one or 0 in (given.m, given.n, given.k):
+    if given.dtype.kind != "f" or given.most_terms == 1 or 0 in (given.m, given.n, given.k):
         return None
     if dots_swap(given, target) is not None:
         return None

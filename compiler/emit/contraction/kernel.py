@@ -96,7 +96,7 @@ def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Opera
     with span(f, *panels) as panel:
         skipped = f.mul(_behind(f, panel, block.panels[0]), plan.block_depth * tiling.width)
         at = f.offset(to, skipped, element)
-        pack_panel(f, tiling, at, source, block.depth, panel, plan.last_depth, plan.is_open)
+        pack_panel(f, tiling, at, source, block.depth, panel, plan.last_depth, plan.has_open_sizes())
 
 
 def _behind(f: Function, index: Index, first: Index) -> Index:
@@ -234,7 +234,7 @@ class _ContractionEmitter:
             size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
             least = min(plan.tiling.heights()[-1], lowest((way.n - 1) % plan.tiling.width + 1))  # of a piece
             block_c = Matrix(self.tile, plan.tile_stride, 1)
-            copy_matrix(f, plan.kernel.dtype, to, block_c, *size, least, False, plan.is_open)
+            copy_matrix(f, plan.kernel.dtype, to, block_c, *size, least, False, plan.has_open_sizes())
         if self.epilogue is None:
             return
         if isinstance(block.start, int):
@@ -278,7 +278,7 @@ class _ContractionEmitter:
             rows, least = f.sub(tiling.row_start(f, panels[1]), row0), min(plan.last_pass, tiling.heights()[-1])
             a_row, a_step = plan.packed_a_strides
             packed = Matrix(self.packed_a, a_row, a_step)
-            copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, least, asks=plan.is_open)
+            copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, least, asks=plan.has_open_sizes())
             a = self.packed_a
         c_stride = plan.tile_stride if plan.in_tile else plan.c[0]
         c = self.tile if plan.in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))

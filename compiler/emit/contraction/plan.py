@@ -191,8 +191,7 @@ class ContractionPlan:
         """True if there may be several passes over a block."""
         return not at_most(self.block_depth, self.depth_block)
 
-    @property
-    def is_open(self) -> bool:
+    def has_open_sizes(self) -> bool:
         """True if some sizes are open."""
         return bool(open_sizes(self.kernel))
 
@@ -287,7 +286,7 @@ def _open_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     tiling = plan.tiling
     if is_open(way.n) and tiling.terms > 1 and -(-tiling.vectors // tiling.terms) > 1 and not tiling.of_dots:
         # Only the last of the vectors that are stored is masked.
-        plan = _known_plan(great, replace(largest(given), one_by_one=True), target)
+        plan = _known_plan(great, replace(largest(given), most_terms=1), target)
         way = given.swap() if plan.swapped else given
     tiling = opened(plan.tiling, way.m, way.n)
     if is_open(way.n) and tiling.terms == 1 and tiling.edge and not (tiling.masked or plan.pack_b or plan.dots):
@@ -343,7 +342,7 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
         columns = _columns_per_block(tiling, block_depth, target.sized(BLOCK_BYTES))
     elif pack_b:
         columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
-    b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d > 1)
+    b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d != 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, row_block // tiling.rows))
     share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,

@@ -1,108 +1,39 @@
 """Versions of a product: what is best for the greatest size of a range may be slow for small ones, as a tile of eight
 rows is for a vector, and a transpose of few columns for a row.
 
-Input: a contraction with open sizes and a target. Output: the parts of the range of one of them, each with the kernel
-that is compiled for it alone. Each part begins where the estimates say that the plan for its greatest size has become
-too slow; one of a single size is planned as if that were known. Which part a call takes follows from its size.
+Input: a contraction with open sizes and a target. Output: where the range of one of them is cut in parts: each begins
+where the estimates say that the plan for its greatest size has become too slow.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.emit.contraction.blocking import given_orientation, turning_back
 from staticgrad.compiler.emit.contraction.narrow import packing_cycles, tile_cycles
-from staticgrad.compiler.emit.contraction.plan import ContractionPlan, PlannedContraction, plan_of
+from staticgrad.compiler.emit.contraction.plan import ContractionPlan, plan_of
 from staticgrad.compiler.emit.contraction.plan import planned as plan_whole
-from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.microkernel import make_tiling, tile_lanes, tiling_cost
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.matrix import Contraction, with_raw_strides
-from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
-from staticgrad.extents import OpenSize, extent_of, largest, narrowed, open_sizes
-from staticgrad.frozen import frozen
+from staticgrad.compiler.emit.versions import in_versions
+from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.kernels.planned import Planned
+from staticgrad.extents import OpenSize, largest, narrowed, open_sizes
 
-MOST_PARTS = 4
+MOST_PARTS = 5
 TOO_SLOW = 1.15  # times as long as with a plan of its own
+FEW = 3  # times as long it takes to pack a column of those that fill no vector
 DOTS, DOT = 0.6, 4.0  # cycles of dot products: for each vector of a row, and for each row
 
 
-@frozen
-class ContractionVersions:
-    """The plans of a kernel for parts of the range of an open size, of which ``ends`` are the last sizes."""
-
-    size: OpenSize
-    ends: tuple[int, ...]
-    parts: tuple[PlannedContraction, ...]
-
-    @property
-    def numbered(self) -> list[tuple[int, PlannedContraction]]:
-        """The parts with their last sizes."""
-        return list(zip(self.ends, self.parts, strict=True))
-
-    @property
-    def text(self) -> str:
-        """The plan of each part."""
-        plans = [(end, part.plan) for end, part in self.numbered]
-        return " / ".join(f"up to {self.size} = {end}: {plan.text}" for end, plan in plans if plan is not None)
-
-
-PlannedVersions = PlannedKernel[Contraction, ContractionVersions]
-
-
-def planned(kernel: Contraction, target: Target) -> PlannedContraction | PlannedVersions:
+def planned(kernel: Contraction, target: Target) -> Planned:
     """The kernel with its plan, or with those of its versions."""
-    found = _versions(kernel, target) if not kernel.is_empty and open_sizes(kernel) else None
-    if found is None:
-        return plan_whole(kernel, target)
-    return PlannedKernel(
-        kernel,
-        found,
-        is_shared=any(part.is_shared for part in found.parts),
-        shared_bytes=max(part.shared_bytes for part in found.parts),
-        worker_bytes=max(part.worker_bytes for part in found.parts),
-        raw_strides=plan_whole(replace(kernel, epilogue=None), target).raw_strides,
-    )
-
-
-def _versions(kernel: Contraction, target: Target) -> ContractionVersions | None:
-    """The versions of a kernel with open sizes that are worth it; None where one plan will do."""
-    bare = replace(kernel, epilogue=None)
-    size, ends = _parts(bare, target)
-    if size is None:
-        return None
-    before, starts = plan_whole(bare, target).raw_strides, (size.low, *(end + 1 for end in ends[:-1]))
-    parts = []
-    for low, high in zip(starts, ends, strict=True):
-        part = narrowed(kernel, size.number, low, high)
-        if not kernel.store_raw and part.epilogue is not None:
-            after = plan_whole(replace(part, epilogue=None), target).raw_strides
-            part = replace(part, epilogue=with_raw_strides(part.epilogue, before, after))
-        parts.append(plan_whole(part, target))
-    return ContractionVersions(size, ends, tuple(parts))
-
-
-def emit_choice(module: IRModule, planned: Planned, plan: ContractionVersions, names: Sequence[str], name: str) -> None:
-    """Add the function of a kernel that calls the one of ``names`` for the size of a call."""
-    kernel = planned.kernel
-    f = module.function(name, ["ptr"] * (len(kernel.args) + 1 + planned.is_shared))
-    size, done = f.index(extent_of(plan.size)), f.label("done")
-    for (end, part), version in zip(plan.numbered, names, strict=True):
-        arguments = f.params if part.is_shared or not planned.is_shared else f.params[:-1]
-        if end == plan.ends[-1]:
-            f.call(version, "void", *arguments)
-            f.branch(done)
-        else:
-            fits, after = f.label("fits"), f.label("larger")
-            f.branch_if(f.compare("icmp sle", size, integer(end)), fits, after)
-            f.block(fits)
-            f.call(version, "void", *arguments)
-            f.branch(done)
-            f.block(after)
-    f.block(done)
-    f.finish()
+    plan = functools.partial(plan_whole, target=target)
+    if kernel.is_empty or not open_sizes(kernel):
+        return plan(kernel)
+    size, ends = _parts(replace(kernel, epilogue=None), target)
+    return plan(kernel) if size is None else in_versions(kernel, size, ends, plan)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -118,7 +49,10 @@ def _parts(kernel: Contraction, target: Target) -> tuple[OpenSize | None, tuple[
     size = max(losses, key=lambda entry: entry[0])[1]
     ends = [size.high]
     for at in _looked_at(size):
-        if len(ends) < MOST_PARTS and _loss(kernel, size, ends[0], at, target) > TOO_SLOW:
+        # As many columns as there are lanes may be the best case: fewer are looked at, too.
+        if len(ends) < MOST_PARTS and any(
+            _loss(kernel, size, ends[0], n, target) > TOO_SLOW for n in {at, max(size.low, 3 * at // 4)}
+        ):
             ends.insert(0, at)
     return (size, tuple(ends)) if len(ends) > 1 else (None, ())
 
@@ -153,7 +87,8 @@ def _cycles(plan: ContractionPlan, kernel: Contraction, target: Target) -> float
     if plan.pack_b and own.terms > 1:
         cycles += packing_cycles(tiling, way.k, way.b)
     elif plan.pack_b:
-        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else costs.turned)
+        few = FEW if way.n < tile_lanes(target, way.dtype) else 1
+        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else few * costs.turned)
     if plan.pack_a:
         cycles += way.m * way.k * nbytes * (costs.copied if way.a[1] == 1 else costs.turned)
     return cycles + turning_back(way, tiling, turned=plan.swapped)

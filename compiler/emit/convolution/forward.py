@@ -17,7 +17,8 @@ The floor is that of the arithmetic, two multiply-adds a cycle. Images in planes
 idle at the ends of rows and cannot leave out taps.
 
 A kernel that takes long is cut in chunks of units (``emit.parallel``); before that, panels of weights where these are
-many.
+many. Images of a range of heights and widths have blocks and tiles of the greatest; taps beside the image are then not
+left out but multiplied by zeros.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class ForwardPlan(ByUnits):
         weights = "weights packed" if self.packs else "weights given packed"
         images = "images in place" if self.image.in_place else f"strips of {self.strip.rows} rows"
         reads_ahead = not self.image.in_place or (self.result.stored and not self.result.direct)
-        ahead = ", the next prefetched" * (reads_ahead and self.units.count > 1)
+        ahead = ", the next prefetched" * (reads_ahead and self.units.count != 1)
         return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
 
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:

@@ -24,8 +24,7 @@ from staticgrad.compiler.emit.convolution.forward import ForwardPlan, forward_pl
 from staticgrad.compiler.emit.convolution.images import is_depthwise
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
-from staticgrad.compiler.emit.convolution.products import is_product, product_plan
-from staticgrad.compiler.emit.convolution.versions import with_few
+from staticgrad.compiler.emit.convolution.products import are_whole_planes, is_product, product_plan
 from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
 from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
 from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
@@ -34,9 +33,10 @@ from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.versions import in_versions
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.extents import OpenSizeError, is_open, largest
+from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
+from staticgrad.extents import OpenSize, OpenSizeError, is_open, largest, narrowed, open_sizes
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]
@@ -63,13 +63,6 @@ def plan_convolution(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    plan = _first_plan(kernel, target)
-    if kernel.direction == "weight_grad":
-        return with_few(kernel, plan, functools.partial(_first_plan, target=target))
-    return plan
-
-
-def _first_plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
     greatest = largest(kernel)
     if any(map(is_open, (kernel.height, kernel.width, kernel.out_height, kernel.out_width))):
         return _plan_of_open_images(kernel, target)
@@ -77,22 +70,51 @@ def _first_plan(kernel: Convolution, target: Target) -> ConvolutionPlan:
 
 
 def _plan_of_open_images(kernel: Convolution, target: Target) -> ConvolutionPlan:
-    """The plan of a kernel for images of any height or width of a range: rows of pixels, of which tiles take some at
-    a time. Tiles along planes, of depthwise kernels too, are written for one width.
+    """The plan of a kernel for images of any height or width of a range: rows or planes of pixels, of which tiles take
+    some at a time. Those of depthwise kernels are written for one width; pixels that are dealt out, gathered or moved
+    plane by plane are for known sizes, too.
 
     Raises:
         OpenSizeError: the kernel is depthwise, or the bounds of a size do not say what must be known.
     """
     if is_depthwise(kernel):
         raise OpenSizeError("a depthwise convolution is compiled for one size of images", *kernel.x_strides)
-    return (weight_grad_plan if kernel.direction == "weight_grad" else forward_plan)(kernel, target)
+    if kernel.direction == "weight_grad":
+        return weight_grad_plan(kernel, target)
+    greatest = largest(kernel)
+    if is_product(greatest, target) and are_whole_planes(kernel):
+        return product_plan(kernel, target)
+    return (planar_plan if is_planar(greatest, target) and kernel.stride[1] == 1 else forward_plan)(kernel, target)
 
 
 PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]
 
 
-def planned(kernel: Convolution, target: Target) -> PlannedConvolution:
-    """The kernel with its plan."""
+def planned(kernel: Convolution, target: Target) -> Planned:
+    """The kernel with its plan, or with that for few images and that for many."""
+    plan = functools.partial(planned_whole, target=target)
+    if kernel.is_empty or kernel.direction != "weight_grad" or len(sizes := open_sizes(kernel.batch)) != 1:
+        return plan(kernel)
+    (size,) = sizes
+    few = _few_images(replace(kernel, epilogue=None), size, target)
+    return plan(kernel) if few is None else in_versions(kernel, size, (few, size.high), plan)
+
+
+def _few_images(kernel: Convolution, size: OpenSize, target: Target) -> int | None:
+    """The most images of a range that had better be done by a plan of another kind than many; None where there are none
+    such. Gradients of weights are sums over all images, and what is worth doing for many of them, such as sums in every
+    lane, costs more than all else where there are two. Half as many as there may be are looked at, a quarter, and so
+    on."""
+    many, limit = type(plan_convolution(kernel, target)), size.high // 2
+    while limit >= size.low:
+        if type(plan_convolution(narrowed(kernel, size.number, size.low, limit), target)) is not many:
+            return limit
+        limit //= 2
+    return None
+
+
+def planned_whole(kernel: Convolution, target: Target) -> PlannedConvolution:
+    """The kernel with one plan, for all of its sizes."""
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.result_strides)
     plan = plan_convolution(kernel, target)

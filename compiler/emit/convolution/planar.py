@@ -33,6 +33,7 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     fill_zero,
+    opened,
     round_up,
     span,
     tile_lanes,
@@ -40,7 +41,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
@@ -140,7 +141,8 @@ class Planar(ByUnits):
                     self._deal_row(writer, line, origin, spare)
                 else:
                     pixels = Matrix(writer.at(origin, (low, s_w)), s_c, s_w)
-                    writer.copy(Matrix(writer.at(line, (low + left, 1)), self.pitch, 1), pixels, image.channels, count)
+                    to_pixels = Matrix(writer.at(line, (low + left, 1)), self.pitch, 1)
+                    writer.copy(to_pixels, pixels, image.channels, count, asks=is_open(count))
 
     def _deal_row(self, writer: ConvolutionWriter, to: Value, row: Value, spare: Value) -> None:
         """One row of every channel, for each tap the pixels that it reads beside each other: every second one. Two
@@ -178,7 +180,7 @@ class Planar(ByUnits):
         with span(f, 0, tiling.column_panels) as panel, span(f, 0, tiling.row_panels) as row_panel:
             self._tile(writer, x, row, group, row_panel, panel)
         place = writer.at(to, (f.mul(group, tiling.m), s_o), (p, s_p))
-        writer.copy(Matrix(place, s_q, s_o), Matrix(line, 1, row.row), tiling.n, tiling.m)
+        writer.copy(Matrix(place, s_q, s_o), Matrix(line, 1, row.row), tiling.n, tiling.m, asks=is_open(tiling.n))
 
     def _line(self, writer: ConvolutionWriter, strip: Value, first: Index, p: Index, group: Index) -> Value:
         """The address in the strip at which row ``p`` of the result begins to read, if the strip is for row ``first``
@@ -234,20 +236,21 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     batch, total, rows, columns = kernel.result_sizes
     inputs, outputs = image.groups * image.channels, total // image.groups
     terms = vertical.number * image.channels * horizontal.number
-    tiling = choose_tiling(target, kernel.dtype, outputs, columns, terms)
+    tiling = opened(choose_tiling(target, kernel.dtype, outputs, highest(columns), terms), outputs, columns)
     lanes, dealt, planes = tiling.lanes, horizontal.step > 1, kernel.result_strides[3] == 1
     ends = lanes if dealt else (horizontal.number - 1) * horizontal.dilation
     pitch = round_up(tiling.column_panels * tiling.width + ends, lanes)
     lines = inputs * (horizontal.number if dealt else 1)
 
     reach = (vertical.number - 1) * vertical.dilation + 1
-    row_bytes = (vertical.step * lines * pitch + columns * total) * size
-    most = max(1, (target.sized(STRIP_BYTES) - max(0, reach - vertical.step) * lines * pitch * size) // row_bytes)
-    most = max(most, min(rows, 2 * reach))  # what overlaps is copied twice
+    high, line_bytes = highest(rows), lines * highest(pitch) * size
+    row_bytes = vertical.step * line_bytes + highest(columns) * total * size
+    most = max(1, (target.sized(STRIP_BYTES) - max(0, reach - vertical.step) * line_bytes) // row_bytes)
+    most = max(most, min(high, 2 * reach))  # what overlaps is copied twice
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1 and highest(batch) < wanted:
-        most = min(most, max(-(-rows * highest(batch) // wanted), reach))
-    block = -(-rows // -(-rows // min(most, rows)))
+        most = min(most, max(-(-high * highest(batch) // wanted), reach))
+    block = -(-high // -(-high // min(most, high)))
     strip_rows = (block - 1) * vertical.step + reach
     by_pixels = UnitResult.of_pixels(kernel, round_up(total, lanes), direct=True)
     result = UnitResult.of_planes(kernel, block) if planes else by_pixels

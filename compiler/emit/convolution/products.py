@@ -37,6 +37,7 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_below,
     choose_tiling,
+    opened,
     round_up,
     span,
     tile_lanes,
@@ -44,7 +45,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import divide, quotient, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_open, is_same
 from staticgrad.frozen import frozen
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
@@ -120,7 +121,7 @@ class Products(ByUnits):
     @property
     def by_tiles(self) -> bool:
         """True if lines of the next unit are prefetched before each tile."""
-        return self.lines > AT_ONCE * self.turns
+        return highest(self.lines) > AT_ONCE * highest(self.turns)
 
     @property
     def apart(self) -> int:
@@ -262,6 +263,13 @@ def is_product(kernel: Convolution, target: Target) -> bool:
     return planes and used >= (LEAST_USE if kernel.batch * image_bytes <= target.sized(NEAR_BYTES) else LEAST_USE_FAR)
 
 
+def are_whole_planes(kernel: Convolution) -> bool:
+    """True if images of open sizes are rows of matrices where they lie."""
+    plain = kernel.stride == (1, 1) and kernel.padding == (0, 0)
+    strides = (kernel.x_strides, kernel.width), (kernel.y_strides, kernel.out_width)
+    return plain and all(is_same(row, width) for (_, _, row, _), width in strides)
+
+
 def _is_gathered(kernel: Convolution) -> bool:
     """True if pixels of the result belong to some pixels of x only, or to padding."""
     return kernel.stride != (1, 1) or kernel.padding != (0, 0) or kernel.x_strides[2] != kernel.width
@@ -280,7 +288,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     pixels, blocks = rows * result.columns, height // rows
     s_n, s_c, s_row = (kernel.y_strides if back else kernel.x_strides)[:3]
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
-    tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
+    tiling = opened(choose_tiling(target, kernel.dtype, outputs, highest(pixels), terms), outputs, pixels)
     least = target.sized(LEAST_PART if planes is None else LEAST_PART_GATHERED)
     parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * groups * blocks)), outputs // least))
     part_panels = -(-tiling.row_panels // parts)
@@ -292,8 +300,9 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     )
     copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.isa.predicated)
     depth = -(-terms // -(-terms * tiling.width * size // target.sized(PANEL_BYTES))) if copied else terms
-    strip = min(tiling.column_panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
-    strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
+    panels = highest(tiling.column_panels)
+    strip = min(panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
+    strip = -(-panels // -(-panels // max(1, strip)))
     own = areas(
         kernel.dtype,
         planes=0 if planes is None else terms * planes.pitch,
@@ -324,7 +333,9 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
 
 def _block_rows(kernel: Convolution, target: Target) -> int:
     """The rows of a block: a divisor of the image's height, so that all blocks are alike, that leaves few lanes idle,
-    and as many as the caches hold; better too many than idle lanes."""
+    and as many as the caches hold; better too many than idle lanes. All of an image of an open size."""
+    if is_open(kernel.out_height) or is_open(kernel.out_width):
+        return kernel.out_height
     inputs, outputs = kernel.channels // kernel.groups, kernel.filters // kernel.groups
     row_bytes = (inputs + outputs) * kernel.out_width * kernel.dtype.itemsize
     lanes = tile_lanes(target, kernel.dtype)

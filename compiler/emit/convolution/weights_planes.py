@@ -87,7 +87,7 @@ class PlaneWeights(SegmentSums):
     @property
     def kept(self) -> bool:
         """True if the sums of all tiles are kept, because a tile is added to more than once."""
-        return self.segments.number > 1 or self.unfolded
+        return self.segments.number != 1 or self.unfolded
 
     def by_units(self) -> bool:
         return self.kept and not self.unfolded and not self.sharing.part
@@ -279,7 +279,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     taps = 1 if unfolded else kh * kw
     all_sums = kernel.groups * tiling.column_panels * tiling.width * m * taps
     sharing = SumChunks.choose(kernel, target, number, kernel.groups * tiling.row_panels, all_sums * size)
-    kept = number > 1 or unfolded
+    kept = number != 1 or unfolded
     weights = kernel.filters * channels * kh * kw
     padded = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width  # filters
     x, y, raw = areas(

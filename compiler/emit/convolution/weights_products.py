@@ -91,7 +91,7 @@ class WeightProducts(SegmentSums):
     @property
     def way(self) -> str:
         segments = self.segments.text
-        segments += ", the next prefetched" * (self.segments.number > 1)
+        segments += ", the next prefetched" * (self.segments.number != 1)
         turned = " of the transpose" * self.swapped
         return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{self.sharing.text}"
 
@@ -111,7 +111,7 @@ class WeightProducts(SegmentSums):
             by_width(f, tiling, column, tiling.n, pack)
             rows = self._row_panels(f, part)
             with span(f, *rows) as row:
-                if self.segments.number > 1:
+                if self.segments.number != 1:
                     with self._when_more(f, segment):
                         self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
                 self._tile(writer, sums, segment, later, panel, group, row, column)

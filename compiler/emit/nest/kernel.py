@@ -70,7 +70,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took, took_plan
-from staticgrad.extents import is_open, largest, proven
+from staticgrad.extents import at_most, is_open, is_same, largest, proven
 from staticgrad.frozen import frozen
 from staticgrad.optable import OPS
 
@@ -386,7 +386,7 @@ class _NestEmitter:
             return self._in_window(scope, self.window, span, body)
         if self._panel is not None and dim == self.plan.order[-1]:
             return self._counted(scope, dim, *self._panel, 1, accumulators, body)
-        if proven(lambda: span.stop > span.start and span.turns == 1):
+        if at_most(span.start + 1, span.stop) and is_same(span.turns, 1):
             inner = scope.nested()
             inner.index[dim] = span.start
             return body(inner, accumulators)
@@ -415,7 +415,7 @@ class _NestEmitter:
         sweep = self._sweep
         if sweep is None or dim != self.plan.vector or span.lanes == 1 or span.masked or len(sweep.reductions) != 1:
             return None
-        if not proven(lambda: span.start < span.stop):
+        if not at_most(span.start + 1, span.stop):
             return None
         if sweep.saves or any(isinstance(self.body[number], Store) for number in sweep.members):
             return None
@@ -462,7 +462,7 @@ class _NestEmitter:
     ) -> Accumulators:
         some = not (is_open(start) or is_open(stop))
         if isinstance(start, int) and isinstance(stop, int):
-            some = proven(lambda: start < stop)
+            some = at_most(start + 1, stop)
         with self.f.loop(start, stop, step, carry=accumulators, nonempty=some) as loop:
             inner = scope.nested()
             inner.index[dim] = loop.index
@@ -609,7 +609,8 @@ class _NestEmitter:
         if isinstance(constant.value, int) and is_open(constant.value):
             number = self.f.index(constant.value)
             if constant.dtype != INT64:
-                number = self.f.cast("trunc", number, value_type(constant.dtype))
+                how = "sitofp" if constant.dtype.kind == "f" else "trunc"
+                number = self.f.cast(how, number, value_type(constant.dtype))
             return Lane(self.f.splat(number, lanes), constant.dtype)
         return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 

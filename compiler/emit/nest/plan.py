@@ -39,7 +39,7 @@ from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, is_same, largest, lowest
+from staticgrad.extents import highest, is_open, is_same, largest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -163,7 +163,7 @@ def _is_left(access: Access, inner: range, dim: int) -> bool:
 def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner: range, gathered: float = 1.0) -> float:
     """The instructions for one vector along ``dim`` of a load or store in a nest with the dimensions ``inner``;
     ``gathered`` is the cost of a lane that is loaded by itself."""
-    stride = abs(instr.access.strides[dim])
+    stride = abs(largest(instr.access.strides[dim]))
     moving = any(dim in facts.depends[value] for value, _ in instr.access.terms)
     if is_near(instr.access.strides[dim], lanes) and not moving and instr.guard is None:
         adds = isinstance(instr, Store) and instr.mode == "add"
@@ -271,9 +271,10 @@ def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None
 
     def units(dim: int) -> int:
         accesses = [x for number in facts.needed if (x := access_of(nest.body[number]))]
-        return sum(x.strides[dim] == 1 for x in accesses) - 2 * sum(abs(x.strides[dim]) > 1 for x in accesses)
+        strides = [largest(x.strides[dim]) for x in accesses]
+        return sum(stride == 1 for stride in strides) - 2 * sum(abs(stride) > 1 for stride in strides)
 
-    good = [d for d, size in enumerate(nest.dims) if size > 1 and not _collides(nest, facts, d)]
+    good = [d for d, size in enumerate(nest.dims) if size != 1 and not _collides(nest, facts, d)]
     if not good:
         return None, 1
     dim = max(good, key=lambda d: (units(d), d))
@@ -287,9 +288,9 @@ def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
         return None
     for number in sorted(facts.needed):
         instr = nest.body[number]
-        if isinstance(instr, Load) and abs(instr.access.strides[vector]) > 1:
+        if isinstance(instr, Load) and abs(largest(instr.access.strides[vector])) > 1:
             for dim, stride in enumerate(instr.access.strides):
-                if stride == 1 and dim != vector and nest.dims[dim] > 1:
+                if stride == 1 and dim != vector and nest.dims[dim] != 1:
                     return dim
     return None
 
@@ -307,7 +308,7 @@ def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     costs = {(i, x): _memory_cost(i, facts, vector, lanes, inner) for i, x in reached if x.strides[vector] or x.terms}
     best, most = None, 0.0
     for dim in inner if nest.inner else range(split):
-        if dim == vector or highest(nest.dims[dim]) < 2:
+        if dim == vector or nest.dims[dim] == 1:
             continue
         moving = [x for (i, x) in costs if x.strides[dim] or x.terms]
         still = sum(cost for (i, x), cost in costs.items() if isinstance(i, Load) and x not in moving and cost > 1)
@@ -322,7 +323,7 @@ def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     across = transposed_axis(nest, facts, vector)
     if across is None or vector is None:
         return None
-    if lowest(nest.dims[vector]) < lanes or lowest(nest.dims[across]) < min(lanes, NARROWEST_TILE):
+    if highest(nest.dims[vector]) < lanes or highest(nest.dims[across]) < min(lanes, NARROWEST_TILE):
         return None
     accesses = [x for instr in nest.body if (x := access_of(instr))]
     if any(x.terms for x in accesses) or any(nest.args[x.arg].itemsize < 4 for x in accesses):
@@ -332,7 +333,7 @@ def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
 
 def is_turned(access: Access, vector: int, across: int) -> bool:
     """True if a load jumps along the vectors and is contiguous across them."""
-    return access.strides[across] == 1 and abs(access.strides[vector]) > 1 and not access.terms
+    return access.strides[across] == 1 and abs(largest(access.strides[vector])) > 1 and not access.terms
 
 
 def block_of_rows(cost: int, target: Target) -> tuple[int, int]:

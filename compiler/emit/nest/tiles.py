@@ -13,6 +13,7 @@ import numpy as np
 from staticgrad.compiler.emit.lanes import joined, transposed
 from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.kernels.nest import Access
+from staticgrad.extents import largest
 
 
 class Tiles:
@@ -85,4 +86,4 @@ class Tiles:
 
 def is_staged(access: Access, vector_dim: int, inner: int) -> bool:
     """True if lanes along ``vector_dim`` are rows whose elements lie side by side along ``inner``."""
-    return not access.terms and access.strides[inner] == 1 and access.strides[vector_dim] > 1
+    return not access.terms and access.strides[inner] == 1 and largest(access.strides[vector_dim]) > 1

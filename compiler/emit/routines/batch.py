@@ -97,7 +97,7 @@ class BatchPlan:
     @property
     def text(self) -> str:
         alone = "each piece alone" if not self.together else f"{self.together} pieces at once"
-        return f"{alone}; {self.chunks} chunks of {self.size}" if self.chunks > 1 else alone
+        return f"{alone}; {self.chunks} chunks of {self.size}" if self.chunks != 1 else alone
 
 
 PlannedBatch = PlannedKernel[Batch, BatchPlan]
@@ -112,7 +112,7 @@ def planned(batch: Batch, target: Target) -> PlannedBatch:
     if _may_be_few(batch, together):
         nbytes = max(nbytes, writer.scratch_bytes(batch.routine, target))
     plan = BatchPlan(together, *_chunks(batch, together, target))
-    return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
+    return PlannedKernel(batch, plan, is_shared=plan.chunks != 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
 def emit_batch(module: IRModule, planned: PlannedBatch, name: str) -> None:

@@ -3,7 +3,9 @@
 The rows are transposed, so that a vector holds one element of each; then vectors are compared and exchanged in an order
 that depends on the length alone: merge exchange (Batcher, AFIPS 1968; Knuth, The Art of Computer Programming, 5.2.2,
 Algorithm M). Short rows stay in registers. The order is made stable by words that are all different: where indices are
-wanted, a key of 32 bits and its index are the halves of one word, and one of 64 bits has its index beside it.
+wanted, a key of 32 bits and its index are the halves of one word, and one of 64 bits has its index beside it. Rows of
+an open length are taken by the network of the next of a few lengths, with words behind their ends that come last, or in
+memory by their own.
 """
 
 from __future__ import annotations
