@@ -8,7 +8,7 @@ Two sizes are the same to it if they are so at both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -461,8 +461,8 @@ class SizeMaker(Maker):
 
     def grow_with_sizes(self, count: int) -> None:
         makers = 2 * [self.unary, self.binary, self.reduction, self.view, self.network, self.arrangement]
-        makers += [self.view, self.matmul, self.images, self.attention, self.product, self.indexed, self.loop]
-        makers += [self.vectorized, self.derived]
+        makers += 2 * [self.images, self.product, self.indexed, self.loop]
+        makers += [self.view, self.matmul, self.attention, self.vectorized, self.derived]
         makers += [self.random] if self.number(4) == 0 else []
         for _ in range(count):
             maker = makers[self.number(len(makers))]
@@ -487,7 +487,9 @@ def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64) -> R
         maker.grow_with_sizes(maker.number(2, ops + 1))
         made = maker.pool[len(leaves) :] or maker.pool
         results = [made[int(i)] for i in rng.choice(len(made), size=min(len(made), 3), replace=False)]
-        loss = sum(_losses(maker, results), start=sg.constant(np.array(0.0, dtype)))
+        loss = sg.constant(np.array(0.0, dtype))
+        for y in results:
+            loss = loss + (sg.mean(y * y) * 0.5 if maker.number(3) == 0 else sg.sum(sg.sin(y)) * 0.1)
         variables = [x for x in leaves if x.op.op.name == "variable"]
         updates = bool(variables) and rng.random() < 0.5 and depends_on_any(loss, variables)
         train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if updates else None
@@ -495,8 +497,3 @@ def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64) -> R
     names, ends = [maker.names[place] for place in used], [maker.ends[place] for place in used]
     draws = maker.draws or train is not None
     return RandomSizes(seed, graph, names, ends, maker.fed, results, loss, leaves, train, draws)
-
-
-def _losses(maker: SizeMaker, results: Sequence[Tensor]) -> Iterator[Tensor]:
-    for y in results:
-        yield (sg.mean(y), sg.mean(y * y) * 0.5, sg.sum(sg.sin(y)) * 0.1)[maker.number(3)]
