@@ -52,7 +52,7 @@ class Chosen:
 
 @frozen(eq=False)
 class Served(Generic[V]):
-    """What serves ranges of sizes, and the symbols that are its open size number i."""
+    """A value that serves ranges of sizes, and the symbols that are its open size number i."""
 
     value: V
     groups: tuple[tuple[Symbol, ...], ...]
@@ -60,7 +60,7 @@ class Served(Generic[V]):
 
 @frozen(eq=False)
 class Serving(Generic[V]):
-    """What serves the ranges of the sizes of a call, if anything does, and the open sizes of the call.
+    """The value that serves the ranges of the sizes of a call, if any does, and the open sizes of the call.
 
     Attributes:
         ranges: the ranges of open sizes that are served.
@@ -155,8 +155,8 @@ class Compiler:
         serve: Callable[[Bindings, Ranges], Served[V]],
         fixed: frozenset[Symbol] = frozenset(),
     ) -> Serving[V]:
-        """What serves the ranges of the sizes of a call; nothing where programs have to be compiled for these sizes
-        alone.
+        """The value that serves the ranges of the sizes of a call; none where programs have to be compiled for these
+        sizes alone.
 
         Ranges that cannot be served are cut, or their sizes become fixed, one after the other, always in the same
         order: what serves a call follows from its sizes, whatever was called before.
@@ -165,7 +165,8 @@ class Compiler:
             known: what was made under ``key``, by ranges.
             serve: makes it for ranges of sizes, which may be of one size, or raises ``RangeError``.
         """
-        exact = options.sizes == "exact" or options.stepwise or config.get("BACKEND") == "reference"
+        by_numbers = options.autotune or options.stepwise or config.get("BACKEND") == "reference"
+        exact = options.sizes == "exact" or by_numbers
         if exact or all(x.type.static for x in feeds):
             return Serving(None)
         bindings = self._bindings(feeds)

@@ -150,7 +150,7 @@ class Session(metaclass=hints.Answering):
             >>> x = sg.placeholder((None,))
             >>> y = x * 2
             >>> sess = sg.Session()
-            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0, 3.0], np.ones(20))]
+            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0, 3.0], [0.0] * 20)]
             >>> sess.compile_count  # one for the sizes from 1 to 16, one for those from 17 to 32
             2
         """
@@ -288,8 +288,8 @@ class Session(metaclass=hints.Answering):
             autotune: whether the program's matrix products are timed in several blockings before it is compiled, on a
                 copy of the session's state and on feeds of random floats and zeros of other types; the fastest is taken
                 where it is more than 5 % faster than the one that is estimated to be. Results are the same to the bit.
-                What was found is kept with the compiled programs. A program that calls Python functions, that fails on
-                such feeds or that serves a range of sizes is compiled as without.
+                What was found is kept with the compiled programs. A program that calls Python functions, or that fails
+                on such feeds, is compiled as without. Open sizes are compiled for as with ``sizes="exact"``.
             sizes: ``"ranges"`` or ``"exact"``, as the session's; default: what that says. Sizes that are known here are
                 those of the program in any case.
 

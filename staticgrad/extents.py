@@ -107,7 +107,7 @@ class Ratio:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        """What makes it the same polynomial: whether the numbers are equal is not asked."""
+        """The key that polynomials are told apart by: whether their numbers are equal is not asked."""
         return tuple(getattr(n, "terms", n) for n in (self.numerator, self.denominator)), self.rest
 
     @property
@@ -602,7 +602,7 @@ def _is_negative(value: int, question: str) -> bool:
 
 
 def _answer(value: int, question: str, *, zero: bool, equation: Equation | None = None) -> bool:
-    """Whether an extent is 0 (``zero``), or negative, at all sizes or at none."""
+    """True if an extent is 0 (``zero``), or negative, at all sizes, False if at none."""
     known = _by_bounds(value, zero)
     if known is not None:
         return known

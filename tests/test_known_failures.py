@@ -366,7 +366,7 @@ def test_the_same_bits_when_run_twice(g: sg.Graph) -> None:
 # -- compiling once ---------------------------------------------------------------------------------------------------
 
 
-def test_a_step_compiles_once_for_many_calls(g: sg.Graph) -> None:
+def test_a_step_compiles_once_for_many_calls(g: sg.Graph, backend: str) -> None:
     """Asked for by users whose steps recompile: for a learning rate, a float, a step number, another array."""
     x = sg.placeholder((None, 3))
     w = sg.Variable(np.ones((3,), f32))
@@ -379,17 +379,20 @@ def test_a_step_compiles_once_for_many_calls(g: sg.Graph) -> None:
         sess.set(optimizer.lr, 0.1 / (call + 1))
         sess.run([loss, train], {x: batch if call % 2 else np.asfortranarray(batch)})
     assert sess.compile_count == 1
-    sess.run([loss, train], {x: np.ones((5, 3), f32)})  # another size
-    assert sess.compile_count == 2
+    sess.run([loss, train], {x: np.ones((5, 3), f32)})  # another size of the same range
+    assert sess.compile_count == (1 if backend == "compiled" else 2)
+    sess.run([loss, train], {x: np.ones((20, 3), f32)})  # another range
+    compiled = 2 if backend == "compiled" else 3
+    assert sess.compile_count == compiled
     sess.run([loss, train], {x: np.ones((4, 3), f32)})
-    assert sess.compile_count == 2
+    assert sess.compile_count == compiled
     counts = []
     for _ in range(5):
         tape = sess.forward(loss, {x: np.ones((4, 3), f32)})
         tape.backward(loss, retain_graph=True)
         tape.backward(loss)
         counts.append(sess.compile_count)
-    assert counts[0] <= 5  # a forward, a backward that retains, one that consumes
+    assert counts[0] <= compiled + 3  # a forward, a backward that retains, one that consumes
     assert set(counts) == {counts[0]}
 
 

@@ -387,7 +387,7 @@ class Function:
         return self._computed[key]
 
     def call_first(self, function: str, result: str, number: int) -> Value:
-        """What a function of the module returns for a number that depends on the open sizes alone: it is called once,
+        """The result of a function of the module for a number that depends on the open sizes alone: it is called once,
         when this function begins."""
         key = ("call", function, self.index(number).text)
         if key not in self._computed:

@@ -113,8 +113,8 @@ def made_for_ranges(
     ranges: Ranges,
     make: Callable[[Mapping[Tensor, TensorType], Bindings], T],
 ) -> tuple[T, tuple[tuple[Symbol, ...], ...]]:
-    """What ``make`` makes of the types of feeds and of the sizes that they bind, which are extents of the ranges of the
-    sizes in ``bindings``, but for ranges of one size; and which symbols its open sizes are.
+    """Make something, by ``make``, of the types of feeds and of the sizes that they bind, which are extents of the
+    ranges of the sizes in ``bindings``, but for ranges of one size. Returns it, and which symbols its open sizes are.
 
     Raises:
         RangeError: that leaves something open which has to be known.

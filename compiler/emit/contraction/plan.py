@@ -313,7 +313,7 @@ def _last(size: int, step: int) -> int:
 
 
 def _all_or(some: int, greatest: int, size: int) -> int:
-    """What is done at once of an open size, of whose greatest ``some`` are: all, or as many."""
+    """The part of an open size that is done at once, where ``some`` of its greatest are: all, or as many."""
     return size if some >= greatest else some
 
 

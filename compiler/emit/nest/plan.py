@@ -278,7 +278,7 @@ def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None
     if not good:
         return None, 1
     dim = max(good, key=lambda d: (units(d), d))
-    lanes = _lanes_along(largest(nest.dims[dim]), full, target)
+    lanes = _lanes_along(max(1, largest(nest.dims[dim])), full, target)
     return (dim, lanes) if lanes > 1 else (None, 1)
 
 
@@ -596,11 +596,20 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
         return None
     simple = narrowed(simple)
     facts = analyse(simple)
-    vector, lanes = choose_vector(largest(simple), facts, target)
+    vector, lanes = choose_vector(_greatest(simple), facts, target)
     blocked = _blocked(simple, facts, vector, lanes, target)
     facts = analyse(blocked)
-    lanes *= _registers_of_a_value(largest(blocked), facts, target, vector, lanes)
+    lanes *= _registers_of_a_value(_greatest(blocked), facts, target, vector, lanes)
     return _Planner(blocked, facts, target, vector, lanes).plan()
+
+
+def _greatest(nest: Nest) -> Nest:
+    """The nest for the greatest open sizes, at which others that follow from these may be least: one at least."""
+    found = largest(nest)
+    if found is nest:
+        return nest
+    outer, inner = (tuple([max(size, 1) for size in sizes]) for sizes in (found.outer, found.inner))
+    return replace(found, outer=outer, inner=inner)
 
 
 def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> int:
@@ -645,7 +654,7 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int, target: T
 
 def seconds_of(nest: Nest, target: Target) -> float:
     """The estimated seconds of a simplified nest on one core."""
-    nest = largest(nest)
+    nest = _greatest(nest)
     facts = analyse(nest)
     return _Planner(nest, facts, target, *choose_vector(nest, facts, target)).seconds()
 
@@ -684,7 +693,7 @@ class _Planner:
 
     def __init__(self, nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> None:
         self.nest = nest
-        self.greatest = largest(nest)  # by which everything is estimated
+        self.greatest = _greatest(nest)  # by which everything is estimated
         self.facts = facts
         self.target = target
         self.vector = vector

@@ -130,7 +130,7 @@ def merge_exchange(length: int) -> Iterator[tuple[int, int]]:
 
 @frozen
 class _Column:
-    """What ``Tiles`` are for rows of one element, which is a column already."""
+    """The ``Tiles`` of rows of one element, which is a column already."""
 
     f: Function
     type: str
