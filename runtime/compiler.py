@@ -130,8 +130,8 @@ class Compiler:
         are ``fixed``, if that can be."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
         fetches: list[Tensor | Node] = [*tensors, *ops]
-        # A budget of 1 byte is not 1.0, the whole.
-        key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), repr(options))
+        asked = (options, type(options.memory_budget))  # a budget of 1 byte is not 1.0, the whole
+        key = (self.store.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), asked)
         serve = functools.partial(self._serve, fetches, feeds, options)
         serving = self.serving(self._served, key, feeds, options, serve, fixed)
         if (served := serving.served) is not None:

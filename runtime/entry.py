@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import sys
 from collections import deque
@@ -327,16 +328,18 @@ def _own_dtype(dtype: np.dtype) -> np.dtype:
 
 def _records(specs: Sequence[ArraySpec], *, made: bool) -> tuple[_Words, list[object]]:
     """The records of arrays that the entry is given or makes, and what they point to."""
+    shapes = [() if spec.type is None else sizes(spec.type.shape) for spec in specs]
+    dims = np.array([*itertools.chain.from_iterable(shapes), 0], np.int64)
     records = np.zeros((max(len(specs), 1), RECORD), np.int64)
-    kept: list[object] = []
-    for record, spec in zip(records, specs, strict=False):
+    kept: list[object] = [dims]
+    at = int(dims.ctypes.data)
+    for number, (spec, shape) in enumerate(zip(specs, shapes, strict=True)):
         if spec.type is None:
             continue
-        shape = sizes(spec.type.shape)
-        dims = np.array(shape or (0,), np.int64)
         dtype = _own_dtype(spec.type.dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         handler = results.handler() if made and nbytes >= results.RECYCLED_FROM else None
-        kept += [dims, dtype, handler]
-        record[:] = spec.slot, id(dtype), len(shape), dims.ctypes.data, nbytes, 0 if handler is None else id(handler)
+        kept += [dtype, handler]
+        records[number] = spec.slot, id(dtype), len(shape), at, nbytes, 0 if handler is None else id(handler)
+        at += dims.itemsize * len(shape)
     return records, kept

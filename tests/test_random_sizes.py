@@ -13,31 +13,19 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from support.random_graphs import Array
-from support.random_sizes import RandomSizes, Sizes, random_sizes
+from support.random_sizes import ALWAYS, RandomSizes, Sizes, random_sizes, setting
 from support.sampling import relative_error, rng_for
 from support.selection import slow
-from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.compiler.regions.ranges import RangeError
 
 GIVEN = os.environ.pop("STATICGRAD_RANDOM_SIZES", "")
 COUNT = int(GIVEN or "160")
-ALWAYS = 16  # programs that are tried always
 CHUNK = 4  # programs
 TOLERANCE = 1e-8
 Kind = Literal["ranges", "exact"]
 Outcome = list[Array] | str  # the class of an error
-
-
-def setting(seed: int) -> dict[str, str]:
-    """A target, how memory is shared, how many threads."""
-    rng = np.random.default_rng([seed, 3])
-    return {
-        "STATICGRAD_TARGET": EVERY[int(rng.integers(len(EVERY)))],
-        "STATICGRAD_MEMORY": ("plan", "poison", "poison", "none")[int(rng.integers(4))],
-        "STATICGRAD_THREADS": str(rng.integers(1, 3)),
-    }
 
 
 class Calls:

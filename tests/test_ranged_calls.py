@@ -264,3 +264,25 @@ def test_sizes_that_go_on_compiling_are_warned_of_once(g: sg.Graph) -> None:
         exact = sess.compile(pairs, [x], sizes="exact")
         for n in (2, 4, 6, 8, 10, 12):
             exact(ones(n, 3))
+
+
+READS = {"every second": np.s_[::2], "from one": np.s_[1::2], "backwards": np.s_[::-2], "all": np.s_[::-1],
+         "but the last": np.s_[:-1:3], "none": np.s_[2:2]}  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", ["ranges", "exact"])
+@pytest.mark.parametrize("key", READS.values(), ids=READS)
+def test_gradients_of_strided_slices_that_read_nothing(g: sg.Graph, key: slice, sizes: Any) -> None:
+    """They had an element where x had none, or the sum with another gradient of x was refused."""
+    x = sg.placeholder((None,), sg.float64)
+    y = x[key]
+    (first,) = sg.gradients(sg.sum(y**3), [x])
+    (second,) = sg.gradients(sg.sum(first * first) + sg.sum(x), [x])
+    session = sg.Session(g, sizes=sizes)
+    for n in (0, 1, 2, 3, 4, 5, 17):
+        a = np.arange(1.0, n + 1)
+        read = np.zeros(n)
+        read[key] = 1
+        got = session.run([first, second], {x: a})
+        np.testing.assert_allclose(got[0], 3 * a**2 * read)
+        np.testing.assert_allclose(got[1], 36 * a**3 * read + 1)

@@ -8,7 +8,7 @@ element at a time. The order of summation depends on lengths and the target alon
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,6 +25,24 @@ from staticgrad.compiler.emit.llvm import (
 )
 from staticgrad.extents import highest, is_open
 from staticgrad.frozen import frozen
+
+
+def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
+    """The mask of the first ``count`` lanes (all of them where ``count`` is larger, none where it is below 1)."""
+    if is_open(count):
+        count = f.index(count)
+    if isinstance(count, int):
+        return mask_of(i < count for i in range(lanes))
+    near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))
+    near = f.cast("trunc", near, "i32")
+    numbers = f.lane_numbers(vector("i32", lanes))
+    return f.compare("icmp slt", numbers, f.splat(near, lanes))
+
+
+def mask_of(lanes: Iterable[bool]) -> Value:
+    """A mask that is known."""
+    bits = [f"i1 {str(on).lower()}" for on in lanes]
+    return Value(f"<{', '.join(bits)}>", f"<{len(bits)} x i1>")
 
 
 @frozen

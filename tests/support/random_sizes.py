@@ -20,9 +20,11 @@ from staticgrad.graph import Graph, Tensor
 from staticgrad.types import Bindings, Size, Symbol, bind, symbols_of
 from support.random_graphs import Array, Maker, depends_on_any
 from support.sampling import rng_for
+from support.targets import EVERY
 
 Sizes = tuple[int, ...]
 Made = Tensor | None
+ALWAYS = 16  # programs that are tried always
 PROBES = ((20, 23, 18), (7, 5, 4))  # numbers of the open sizes, of which the first are large ones
 LARGEST = 12_000  # elements at the first probe
 WIDEST = 50  # rows and columns of matrices, and turns of loops, at the first probe
@@ -33,6 +35,16 @@ SHAPES: tuple[tuple[int | str, ...], ...] = (
     ("n", 1), (3, "m", 6), ("m", 6), ("n", "m", 6), ("n", 2, "m", "l"), ("l", 6), ("l", "n"), ("n", "n"), (6, 6), (6,),
     (1, "n"), (3, 4), ("n", 33), ("m", "l", 3),
 )  # fmt: skip
+
+
+def setting(seed: int) -> dict[str, str]:
+    """A target, how memory is shared, how many threads."""
+    rng = np.random.default_rng([seed, 3])
+    return {
+        "STATICGRAD_TARGET": EVERY[int(rng.integers(len(EVERY)))],
+        "STATICGRAD_MEMORY": ("plan", "poison", "poison", "none")[int(rng.integers(4))],
+        "STATICGRAD_THREADS": str(rng.integers(1, 3)),
+    }
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import leading_lanes
 from staticgrad.compiler.emit.llvm import (
     Function,
     Index,
@@ -43,7 +44,7 @@ from staticgrad.compiler.emit.nest.facts import (
     lane_operands,
     literals_of,
 )
-from staticgrad.compiler.emit.nest.memory import LoopScope, Memory, VectorBlock, from_memory, leading_lanes, to_memory
+from staticgrad.compiler.emit.nest.memory import LoopScope, Memory, VectorBlock, from_memory, to_memory
 from staticgrad.compiler.emit.nest.plan import (
     AHEAD,
     LONGEST_CHAIN,
@@ -183,6 +184,7 @@ class _NestEmitter:
         self._scalars: dict[int, Scalars] = {}
         self._sweep: Sweep | None = None
         self._panel: tuple[Index, Index] | None = None  # the rows of the one that is open
+        self._strip: tuple[Index, Index] | None = None  # the rows of the one that is open
         self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
 
     def run(self) -> None:
@@ -345,6 +347,9 @@ class _NestEmitter:
             return self._tiles(scope, level, accumulators, body)
         if dim != self.plan.vector:
             return self._turns(scope, level, Span(0, self.nest.dims[dim], 1, 1), accumulators, body)
+        if self.plan.strip is not None and self._strip is None:
+            self._strips(scope, level, self.plan.strip, body)
+            return []
         spans = self._sweep.spans if self._sweep and self.plan.vector_is_inner else self.plan.spans
         for span in spans:
             inner = scope.nested(VectorBlock(span.lanes, span.copies))
@@ -352,11 +357,28 @@ class _NestEmitter:
             accumulators = self._turns(inner, level, span, accumulators, self._masked(span, dim, body))
         return accumulators
 
+    def _strips(self, scope: LoopScope, level: int, rows: int, body: Body) -> None:
+        """The loop over vectors once for each strip of whole tiles, and at last for the rows that fill none."""
+        assert self.plan.across is not None
+        size = self.nest.dims[self.plan.across]
+        whole = size // self.plan.lanes * self.plan.lanes
+        with self.f.loop(0, whole, rows) as loop:
+            self._strip = (loop.index, self.f.min(self.f.add(loop.index, rows), whole))
+            self._loop(scope.nested(), level, [], body)
+        if not proven(lambda: whole == size):
+            self._strip = (whole, size)
+            self._loop(scope.nested(), level, [], body)
+        self._strip = None
+
     def _tiles(self, scope: LoopScope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
         """The axis across the vectors, a tile of them at a time where a whole vector is open: square tiles, narrower
         ones where less is left, single vectors at last."""
         dim, lanes = self.plan.order[level], scope.block.lanes
-        size, at, width = self.nest.dims[dim], 0, lanes if scope.block.mask is None else 1
+        at, size = self._strip or (0, self.nest.dims[dim])
+        width = lanes if scope.block.mask is None else 1
+        if not isinstance(at, int) or not isinstance(size, int):
+            strip = scope if width == 1 else scope.nested(VectorBlock(lanes, width, across=dim))
+            return self._counted(strip, dim, at, size, width, accumulators, body)
         while width >= min(lanes, NARROWEST_TILE):
             end = at + (size - at) // width * width
             if not proven(lambda: end == at):  # noqa: B023

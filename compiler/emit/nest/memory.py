@@ -7,13 +7,13 @@ loop where it is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import prefetch
-from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.lanes import leading_lanes, mask_of, prefetch
+from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
@@ -412,21 +412,3 @@ class Memory:
     def _sum(self, a: Lane, b: Lane) -> Lane:
         op = {"f": "fadd", "b": "or"}.get(a.dtype.kind, "add")
         return Lane(self.f.binary(op, a.value, b.value), a.dtype)
-
-
-def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
-    """The mask of the first ``count`` lanes (all of them where ``count`` is larger, none where it is below 1)."""
-    if is_open(count):
-        count = f.index(count)
-    if isinstance(count, int):
-        return mask_of(i < count for i in range(lanes))
-    near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))
-    near = f.cast("trunc", near, "i32")
-    numbers = f.lane_numbers(vector("i32", lanes))
-    return f.compare("icmp slt", numbers, f.splat(near, lanes))
-
-
-def mask_of(lanes: Iterable[bool]) -> Value:
-    """A mask that is known."""
-    bits = [f"i1 {str(on).lower()}" for on in lanes]
-    return Value(f"<{', '.join(bits)}>", f"<{len(bits)} x i1>")

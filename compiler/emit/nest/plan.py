@@ -35,11 +35,11 @@ from staticgrad.compiler.emit.nest.facts import (
     stores_of,
 )
 from staticgrad.compiler.emit.nest.indices import narrowed
-from staticgrad.compiler.emit.nest.tiles import is_staged
+from staticgrad.compiler.emit.nest.tiles import column_count, is_staged, tile_width
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, is_same, largest
+from staticgrad.extents import highest, is_open, is_same, largest, lowest
 from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
@@ -128,7 +128,7 @@ def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, targe
     if dim is None or dim >= len(nest.outer) or len(nest.inner) != 1 or lanes < 4:
         return []
     size = nest.inner[0]
-    if is_open(size) or size > LONGEST_STAGED or (size < lanes and not target.isa.predicated):
+    if highest(size) > LONGEST_STAGED or (lowest(size) < lanes and not target.isa.predicated):
         return []
     reached = [i for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
 
@@ -144,7 +144,7 @@ def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, targe
 
 def _staging_cost(size: int, lanes: int) -> float:
     """The instructions for one vector of a tile of rows of ``size`` elements that is staged or unstaged."""
-    width = min(lanes, 1 << (size - 1).bit_length())
+    width = tile_width(size, lanes)
     tiles = -(-size // width)
     return tiles * (lanes + SHUFFLE_COST * (lanes - width + width * (width.bit_length() - 1))) / size
 
@@ -198,8 +198,9 @@ def _work(nest: Nest, facts: Facts) -> _Work:
     return _Work(costs, [max(1, len(found)) for found in sweeps])
 
 
-def _run_cost(nest: Nest, facts: Facts, work: _Work, target: Target, dim: int | None, lanes: int) -> float:
-    """The estimated number of instructions of the whole nest with vectors of ``lanes`` along ``dim``."""
+def _run_cost(given: Nest, nest: Nest, facts: Facts, work: _Work, target: Target, dim: int | None, lanes: int) -> float:
+    """The estimated number of instructions of the whole nest with vectors of ``lanes`` along ``dim``; ``nest`` is the
+    one for the greatest sizes."""
     rows, elements = math.prod(nest.outer), math.prod(nest.dims)
     per_turn = 1.0
     if dim is not None:
@@ -209,7 +210,7 @@ def _run_cost(nest: Nest, facts: Facts, work: _Work, target: Target, dim: int | 
     inner = dim is not None and dim >= len(nest.outer)
     inner_dims = range(len(nest.outer), len(nest.dims))
     gathered = 1.0 if target.isa.gathers else INSERTED_COST
-    staged = staged_accesses(nest, facts, dim, lanes, target)
+    staged = [largest(access) for access in staged_accesses(given, facts, dim, lanes, target)]
     tiled = tiled_axis(nest, facts, dim, lanes)
     still = still_axis(nest, facts, dim, lanes)
     rows_at_once = _rows_at_once(nest, facts, work, lanes) if inner else 1
@@ -252,14 +253,15 @@ def _rows_at_once(nest: Nest, facts: Facts, work: _Work, lanes: int) -> int:
 
 def choose_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
     """The vector axis and its lanes; (None, 1) where only scalar code is right or worth it."""
-    full = vector_lanes(nest, target)
+    greatest = _greatest(nest)
+    full = vector_lanes(greatest, target)
     best: tuple[int | None, int] = (None, 1)
-    work = _work(nest, facts)
-    least = _run_cost(nest, facts, work, target, None, 1)
-    for dim, size in enumerate(nest.dims):
+    work = _work(greatest, facts)
+    least = _run_cost(nest, greatest, facts, work, target, None, 1)
+    for dim, size in enumerate(greatest.dims):
         lanes = _lanes_along(size, full, target)
-        if lanes > 1 and not _collides(nest, facts, dim):
-            cost = _run_cost(nest, facts, work, target, dim, lanes)
+        if lanes > 1 and not _collides(greatest, facts, dim):
+            cost = _run_cost(nest, greatest, facts, work, target, dim, lanes)
             if cost <= least:
                 best, least = (dim, lanes), cost
     return best
@@ -500,7 +502,8 @@ class NestPlan:
     rows, neighbours along the last outer loop, are run sweep by sweep. Loads whose turns along the dimension ``ahead``
     are far apart are prefetched. ``staged`` says where in scratch memory short rows are while a block of them is
     worked on, column by column. With ``panel`` all columns of a few rows are gathered from before the next rows are:
-    it says where in scratch memory a reduction's accumulators are in between."""
+    it says where in scratch memory a reduction's accumulators are in between. With ``strip`` all vectors of so many
+    rows of ``across``, whose number is open, are run before the next rows are."""
 
     nest: Nest
     facts: Facts
@@ -520,6 +523,7 @@ class NestPlan:
     group: int = 1
     ahead: int | None = None
     panel: dict[int, Access] | None = None
+    strip: int | None = None
 
     def reads_far_rows(self, target: Target) -> bool:
         """True if each turn of the innermost loop loads from a row of memory that is far away."""
@@ -558,6 +562,8 @@ class NestPlan:
             lines.append(f"{len(self.sweeps)} sweeps")
         if self.across is not None:
             lines.append(f"tiles transposed across {self.across}")
+        if self.strip is not None:
+            lines.append(f"strips of {self.strip} rows")
         if self.staged:
             lines.append("short rows staged")
         if self.panel is not None:
@@ -596,7 +602,7 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
         return None
     simple = narrowed(simple)
     facts = analyse(simple)
-    vector, lanes = choose_vector(_greatest(simple), facts, target)
+    vector, lanes = choose_vector(simple, facts, target)
     blocked = _blocked(simple, facts, vector, lanes, target)
     facts = analyse(blocked)
     lanes *= _registers_of_a_value(_greatest(blocked), facts, target, vector, lanes)
@@ -718,6 +724,8 @@ class _Planner:
         sweeps = self._sweeps(parts)
         group = self._group(sweeps)
         panel = self._panel(sweeps[0]) if in_panels else None
+        across = tiled_axis(self.nest, self.facts, self.vector, self.lanes)
+        share = self._share(self._shareable(in_panels), spans, group)
         return NestPlan(
             nest=self.nest,
             facts=self.facts,
@@ -732,12 +740,20 @@ class _Planner:
             scratch_bytes=self.scratch_end * group,
             contracted=contractions(self.nest, self.facts),
             staged=self.staged,
-            across=tiled_axis(self.nest, self.facts, self.vector, self.lanes),
-            share=self._share(self._shareable(in_panels), spans, group),
+            across=across,
+            share=share,
             group=group,
             ahead=self._ahead(len(sweeps)),
             panel=panel,
+            strip=self._strip(across, share),
         )
+
+    def _strip(self, across: int | None, share: NestChunks | None) -> int | None:
+        """As many rows as known axes are cut in (``_blocked``); chunks along the axis are strips themselves."""
+        if across is None or not is_open(self.nest.dims[across]) or (share is not None and share.dim == across):
+            return None
+        rows = max(self.lanes, self.target.sized(TRANSPOSED_CHUNK, 2))
+        return rows if highest(self.nest.dims[across]) > rows else None
 
     def _ahead(self, sweeps: int) -> int | None:
         """The innermost loop, where its turns visit rows of memory once: more than a cache holds."""
@@ -820,7 +836,7 @@ class _Planner:
 
     def seconds(self) -> float:
         """The estimated seconds of the nest on one core, by its instructions or by the memory that it moves."""
-        instructions = _run_cost(self.greatest, self.facts, self.work, self.target, self.vector, self.lanes)
+        instructions = _run_cost(self.nest, self.greatest, self.facts, self.work, self.target, self.vector, self.lanes)
         machine = self.target.machine
         return max(instructions * machine.instruction_seconds, self._moved() / machine.bytes_moved)
 
@@ -981,7 +997,7 @@ class _Planner:
         strides = [0] * len(self.nest.dims)
         strides[self._vector], strides[-1] = 1, self.lanes
         for access in staged_accesses(self.nest, self.facts, self._vector, self.lanes, self.target):
-            size = self.lanes * self.nest.dims[-1] * self.nest.args[access.arg].itemsize
+            size = self.lanes * column_count(self.nest.dims[-1], self.lanes) * self.nest.args[access.arg].itemsize
             self.staged[access] = self._scratch(tuple(strides), size)
 
     def _is_plain(self, store: Store) -> bool:

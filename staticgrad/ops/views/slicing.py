@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import is_exactly
+from staticgrad.extents import highest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -27,7 +27,7 @@ class SliceAttributes:
     """For each axis the first index, the one before which to stop, and the step.
 
     Positive steps have 0 <= start <= stop <= size, negative ones -1 <= stop <= start < size, where -1 means before the
-    first element.
+    first element. Bounds that follow from open sizes may be others where nothing lies between them.
     """
 
     starts: tuple[Size, ...]
@@ -58,7 +58,7 @@ def _check_slice(start: Size, stop: Size, step: int, size: Size, x: TensorType) 
     if isinstance(start, Dim) or isinstance(stop, Dim) or isinstance(size, Dim):
         return  # checked again when feeds have bound the sizes
     inside = 0 <= start <= stop <= size if step > 0 else -1 <= stop <= start < size and step < 0
-    if not inside:
+    if not inside and slice_length(start, stop, step) != 0:
         raise GraphError(f"slice: {start}:{stop}:{step} is out of range for size {size} of {x}")
 
 
@@ -70,10 +70,8 @@ def _slice_index(attrs: SliceAttributes) -> tuple[slice, ...]:
 
 
 def _slice_reference(attrs: SliceAttributes, x: Array) -> Array:
-    if any(start == stop for start, stop in zip(attrs.starts, attrs.stops, strict=True)):
-        type_ = _slice_type(attrs, TensorType(x.shape, x.dtype))
-        return np.zeros(sizes(type_.shape), x.dtype)
-    return x[_slice_index(attrs)]
+    shape = sizes(_slice_type(attrs, TensorType(x.shape, x.dtype)).shape)
+    return x[_slice_index(attrs)] if 0 not in shape else np.zeros(shape, x.dtype)
 
 
 def unslice(y: Tensor, attrs: SliceAttributes, shape: Shape) -> Tensor:
@@ -94,12 +92,9 @@ def unslice(y: Tensor, attrs: SliceAttributes, shape: Shape) -> Tensor:
 
 def _unread(start: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]:
     """The numbers of elements that come before the first and after the last that a slice reads."""
-    length = slice_length(start, stop, step)
-    if length == 0:
-        return size, 0
     if step == 1:
         return start, size - stop
-    reach = (length - 1) * abs(step)
+    reach = (slice_length(start, stop, step) - 1) * abs(step)
     first = start if step > 0 else start - reach
     return first, size - first - reach - 1
 
@@ -175,7 +170,11 @@ def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
 
 @frozen
 class PadAttributes:
-    """For each axis how much of ``value`` comes before, after, and between two elements; none is negative."""
+    """For each axis how much of ``value`` comes before, after, and between two elements; none is negative.
+
+    There is a gap fewer than there are elements, for no elements too, so that sizes are polynomials: an empty axis has
+    ``low + high - interior`` places.
+    """
 
     low: tuple[Size, ...]
     high: tuple[Size, ...]
@@ -187,10 +186,7 @@ class PadAttributes:
 
 
 def _padded_size(size: Size, low: Size, high: Size, interior: int) -> Size:
-    if interior == 0:
-        return low + size + high
-    inner = size if is_exactly(size, 0) else size + (size - 1) * interior
-    return low + inner + high
+    return low + size + high if interior == 0 else low + size + (size - 1) * interior + high
 
 
 def _pad_type(attrs: PadAttributes, x: TensorType) -> TensorType:
@@ -199,7 +195,10 @@ def _pad_type(attrs: PadAttributes, x: TensorType) -> TensorType:
     if any(isinstance(width, int) and width < 0 for width in (*attrs.low, *attrs.high, *attrs.interior)):
         raise GraphError(f"pad: widths of {x} are negative: before {attrs.low}, after {attrs.high}")
     axes = zip(x.shape, attrs.low, attrs.high, attrs.interior, strict=True)
-    return TensorType(tuple(_padded_size(*axis) for axis in axes), x.dtype)
+    shape = tuple(_padded_size(*axis) for axis in axes)
+    if any(isinstance(size, int) and highest(size) < 0 for size in shape):
+        raise GraphError(f"pad: no elements of {x} are fewer than the gaps between them, {attrs.interior}")
+    return TensorType(shape, x.dtype)
 
 
 def _pad_reference(attrs: PadAttributes, x: Array) -> Array:
@@ -217,7 +216,7 @@ def _pad_index(attrs: PadAttributes, shape: tuple[int, ...]) -> tuple[slice, ...
 def _vjp_pad(o: Namespace, node: Primal[PadAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, attrs = node.inputs[0], node.attrs
     stops = tuple(
-        low + (size if gap == 0 or size == 0 else (size - 1) * (gap + 1) + 1)
+        low + (size if gap == 0 else (size - 1) * (gap + 1) + 1)
         for low, gap, size in zip(attrs.low, attrs.interior, x.shape, strict=True)
     )
     return (declare_slice(ct, attrs.low, stops, tuple(gap + 1 for gap in attrs.interior)),)

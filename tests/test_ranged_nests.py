@@ -1,0 +1,83 @@
+"""Loops over open sizes that move rows through registers: short rows of which each lane takes one, and transposes.
+
+Each program runs on every target of this machine at sizes around those of vectors and tiles, beside NumPy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.targets import EVERY
+
+import staticgrad as sg
+from staticgrad.graph import Tensor
+
+ROWS = (53, 16, 3, 1)  # of the ranges 33 to 64 and 1 to 16
+SHORT = (1, 2, 3, 7, 8, 9, 15, 16, 17, 21, 32, 33, 50, 64)  # the third range still passes through tiles
+EDGES = ((1, 1), (16, 16), (3, 15), (17, 16), (32, 17), (31, 33), (64, 40), (33, 64), (130, 70), (1, 40), (70, 255))
+
+
+def opened(dtype: str, *shape: int | None) -> Tensor:
+    return sg.placeholder(tuple(sg.dim("nm"[i]) if size is None else size for i, size in enumerate(shape)), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("target", EVERY)
+def test_short_rows_of_open_lengths(target: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    with sg.Graph() as graph:
+        x, shift = opened(dtype, None, None), sg.placeholder((sg.dim("m"),), dtype)
+        y = x * x - shift
+        fetches = [sg.nn.softmax(y, 1), sg.argmin(y, 1), sg.min(y, 1), sg.sum(y, 1)]
+    with sg.Session(graph, num_threads=1) as session:
+        executable, staged = session.compile(fetches, [x, shift]), False
+        for rows in ROWS:
+            for length in SHORT:
+                rng = np.random.default_rng([rows, length])
+                a, b = rng.normal(size=(rows, length)).astype(dtype), rng.normal(size=length).astype(dtype)
+                soft, nearest, least, total = executable(a, b)
+                want = a * a - b
+                powers = np.exp(want - want.max(1, keepdims=True))
+                limit = 1e-5 if dtype == "float32" else 1e-13
+                np.testing.assert_allclose(soft, powers / powers.sum(1, keepdims=True), limit, err_msg=str(a.shape))
+                np.testing.assert_array_equal(nearest, want.argmin(1), str(a.shape))
+                np.testing.assert_allclose(least, want.min(1), limit, limit)
+                np.testing.assert_allclose(total, want.sum(1), limit, limit * length)
+                staged = staged or "short rows staged" in executable.text("kernels")
+        assert session.compile_count == 6
+        assert staged or "avx512" not in target  # elsewhere rows of the first range fill no vector
+
+
+MOVES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.ndarray]]] = {
+    "transposed": (lambda x: sg.transpose(x, (0, 2, 1)), lambda a: a.transpose(0, 2, 1)),
+    "numbered": (
+        lambda x: sg.transpose(x, (0, 2, 1)) + sg.arange(x.shape[1], dtype=x.dtype),
+        lambda a: a.transpose(0, 2, 1) + np.arange(a.shape[1], dtype=a.dtype),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("target", EVERY)
+def test_transposes_of_open_sizes_go_in_strips(
+    target: str, move: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    declare, numpy = MOVES[move]
+    with sg.Graph() as graph:
+        x = sg.placeholder((2, sg.dim("n"), sg.dim("m")), dtype)
+        y = declare(x)
+    seen = set()
+    with sg.Session(graph, num_threads=1) as session:
+        executable = session.compile(y, x)
+        for rows, columns in EDGES:
+            a = np.random.default_rng(rows).normal(size=(2, rows, columns)).astype(dtype)
+            np.testing.assert_array_equal(executable(a), numpy(a), f"{rows} x {columns}")
+            seen |= set(re.findall(r"strips of (\d+) rows", executable.text("kernels")))
+    assert seen, "no plan had strips"
