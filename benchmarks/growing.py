@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 Weights = dict[str, Any]
 Step = Callable[[Sequence[int]], Array]  # a context to the scores of the token that follows
 MODULES = {
-    "staticgrad": "staticgrad", "staticgrad_exact": "staticgrad", "jax": "jax", "torch": "torch",
-    "onnxruntime": "onnxruntime", "numpy": "numpy",
+    "staticgrad": "staticgrad", "staticgrad_one_range": "staticgrad", "staticgrad_exact": "staticgrad", "jax": "jax",
+    "torch": "torch", "onnxruntime": "onnxruntime", "numpy": "numpy",
 }  # fmt: skip
 LETTERS, HEADS = 65, 2
 clock = time.perf_counter
@@ -149,16 +149,22 @@ class Onnx:
 # -- systems: weights come in, a step goes out ------------------------------------------------------------------------
 
 
-def by_staticgrad(library: Any, weights: dict[str, Array], threads: int, **options: Any) -> Step:
+def by_staticgrad(
+    library: Any, weights: dict[str, Array], threads: int, most: int | None = None, **options: Any
+) -> Step:
     from systems import Own
 
     sg, own = library, Own(library)
     with sg.Graph() as graph:
-        text = sg.placeholder((None,), sg.int64, name="text")
+        text = sg.placeholder((sg.dim("places", max=most),), sg.int64, name="text")
         variables = {name: sg.Variable(x, name=name) for name, x in weights.items()}
         scores = next_scores(own, variables, text)
     step: Any = sg.Session(graph, num_threads=threads, **options).compile(scores, [text])
     return lambda tokens: step(np.array(tokens))
+
+
+def by_staticgrad_one_range(library: Any, weights: dict[str, Array], threads: int) -> Step:
+    return by_staticgrad(library, weights, threads, most=len(weights["place"]))
 
 
 def by_staticgrad_exact(library: Any, weights: dict[str, Array], threads: int) -> Step:
@@ -208,8 +214,9 @@ def by_numpy(library: Any, weights: dict[str, Array], threads: int) -> Step:
 
 
 STEPS: dict[str, Callable[[Any, Any, int], Step]] = {
-    "staticgrad": by_staticgrad, "staticgrad_exact": by_staticgrad_exact, "jax": by_jax, "torch": by_torch,
-    "onnxruntime": by_onnxruntime, "numpy": by_numpy,
+    "staticgrad": by_staticgrad, "staticgrad_one_range": by_staticgrad_one_range,
+    "staticgrad_exact": by_staticgrad_exact, "jax": by_jax, "torch": by_torch, "onnxruntime": by_onnxruntime,
+    "numpy": by_numpy,
 }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ the ranges have been compiled. ``NAMES`` are separated by commas; ``gpt*`` is ev
 ``growing``: each system writes tokens with one small GPT, from a context of one token on, in a fresh process with
 nothing kept on disk (``growing.py``). Scores and tokens must agree with NumPy's in float64 before the times are told.
 Goes out: the seconds of the import, until the first token, until the last, and with the import, of the fastest of
-several runs. ``staticgrad_exact`` compiles for each length, as JAX does; a system that is not installed is left out.
+several runs. ``staticgrad_exact`` compiles for each length, as JAX does, ``staticgrad_one_range`` says how long texts
+get; a system that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -256,6 +257,7 @@ def written(system: str, given: argparse.Namespace) -> growing.Written:
     with tempfile.TemporaryDirectory() as folder:
         settings = {"STATICGRAD_CACHE_DIR": folder, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
         environment = os.environ | dict.fromkeys(POOLS, str(given.threads)) | settings
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the first run writes what an installation has
         command = [sys.executable, str(HERE / "growing.py"), system, *options]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return growing.Written(**json.loads(done.stdout.splitlines()[-1]))
