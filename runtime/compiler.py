@@ -24,6 +24,7 @@ from staticgrad.runtime.state import SessionState
 from staticgrad.types import Bindings, Symbol, TensorType, symbols_of
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.binary import Binary
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.regions.ranges import RangeError, Ranges
@@ -252,6 +253,23 @@ class Compiler:
         timed = replace(self._tuned(region, options), timed=True, prepares=True)
         runner = NativeRunner(binary(region, timed), store)
         return runner.at(numbers) if numbers else runner
+
+    def independent(
+        self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
+    ) -> Binary:
+        """The program that computes ``fetches`` from feeds of these types, keeps nothing from call to call and has no
+        other threads."""
+        self.store.check_open()
+
+        def compiled() -> Binary:
+            with importing():
+                from staticgrad.compiler.binary import binary
+            region = self._region(fetches, feeds, options)
+            alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1)
+            self.count += 1
+            return binary(region, alone)
+
+        return self.lock.exclusive(compiled)
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions

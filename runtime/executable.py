@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import FeedError, StaticGradError, refuse_copies
+from staticgrad.errors import FeedError, GraphError, StaticGradError, refuse_copies
 from staticgrad.extents import largest
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
     from staticgrad.html.markup import Picture
+    from staticgrad.runtime.cfunction import CFunction
+    from staticgrad.runtime.cfunction_text import SignatureName
     from staticgrad.runtime.native import FastEntry, NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
@@ -304,6 +306,78 @@ class Executable(vectorcall.Forwarding):
             return call(*arrays, out=out) if results is missed else out
 
         return packed
+
+    # -- from C -------------------------------------------------------------------------------------------------------
+
+    @boundary
+    def cfunc(self, signature: SignatureName = "logp", *, wrt: Tensor | None = None) -> CFunction:
+        """The program as a C function that needs no Python: for samplers, solvers and optimizers that call one very
+        often, from any thread.
+
+        ==========  ===================================================================  =============================
+        signature   C                                                                    the program
+        ==========  ===================================================================  =============================
+        "slots"     ``int(const void *const *in, void *const *out, void *user)``         any; in and out are addresses
+                                                                                         of feeds and fetches, in order
+        "logp"      ``int(size_t n, const double *x, double *grad, double *value,        fetches a float64 number, and
+                    void *user)``; grad may be null                                      perhaps its gradient, by one
+                                                                                         float64 feed of n elements
+        "nlopt"     ``double(unsigned n, const double *x, double *grad, void *user)``    the same
+        "ode"       ``void(double t, const double *u, double *du, const double *p)``     is fed t, u and perhaps p, and
+                                                                                         fetches du of u's size
+        "scalar"    ``double(double, void *)``                                           from one float64 number to one
+        "scalars"   ``double(int, double *, void *)``                                    from one float64 feed, or from
+                                                                                         float64 numbers, to one
+        ==========  ===================================================================  =============================
+
+        A further feed (of "logp", "nlopt", "scalar", "scalars") is read from where ``user`` points to. Open sizes are
+        those of the latest call.
+
+        Args:
+            wrt: the feed that is x, and by which the gradient of a lone number is derived; default: the first.
+
+        Raises:
+            GraphError: a program that writes variables or calls Python, or that the signature does not fit; open sizes
+                before the first call.
+            StaticGradError: the reference backend has no machine code.
+
+        Example:
+            >>> x = sg.placeholder((3,), sg.float64, name="x")
+            >>> logp = sg.Session().compile(-0.5 * sg.sum(x * x), x).cfunc("logp")
+            >>> at, slope, value = np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(1)
+            >>> logp.ctypes(3, *(array.ctypes.data for array in (at, slope, value)), None)
+            0
+            >>> value, slope
+            (array([-7.]), array([-1., -2., -3.]))
+        """
+        from staticgrad.runtime.cfunction import GRADIENTS, CFunction, form_of
+
+        if config.get("BACKEND") == "reference":
+            raise StaticGradError("the reference backend compiles nothing: there is no function for C")
+        types = self._latest_types()
+        if signature in GRADIENTS and len(self._leaves) == 1 and self._tensors:
+            from staticgrad.compiler.autodiff.reverse import gradients
+
+            (value,), x = self._tensors, self.feeds[0] if wrt is None and self.feeds else wrt
+            slopes = gradients(value, [x])
+            shapes = {feed: t.shape for feed, t in types.items()}
+            found: CFunction = self.session.compile([value, *slopes], shapes).cfunc(signature, wrt=wrt)
+            return found
+        ops = {id(leaf): leaf for leaf in self._leaves if isinstance(leaf, Node)}
+        binary = self._compiler.independent([*self._tensors, *ops.values()], types, self._options)
+        feeds, fetched = list(types.items()), [(self._tensors[place], place) for place in self._places if place >= 0]
+        form, results = form_of(signature, binary.interface, feeds, fetched, wrt)
+        return CFunction(self, binary, self._compiler.store, self._options.target, form, feeds, results)
+
+    def _latest_types(self) -> dict[Tensor, TensorType]:
+        """The types of the feeds of the latest program."""
+        shapes = next((known for known, runner in self._runners.items() if runner is self._latest), None)
+        if shapes is None:
+            raise GraphError(
+                "cfunc: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"
+                " sess.compile(fetches, {x: (100,)})"
+            )
+        return dict(types_of(self.feeds, shapes))
 
     # -- reports ------------------------------------------------------------------------------------------------------
 

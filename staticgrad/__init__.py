@@ -218,6 +218,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.views.reshaping import expand_dims, flatten, reshape, squeeze
     from staticgrad.ops.views.slicing import flip, pad
     from staticgrad.parser import parse
+    from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
@@ -228,6 +229,7 @@ __version__ = "0.1.0"
 newaxis = None  # in an index: an axis of size 1
 
 _LATER = {
+    "CFunction": "staticgrad.runtime.cfunction",
     "Executable": "staticgrad.runtime.executable",
     "Session": "staticgrad.runtime.session",
     "Tape": "staticgrad.runtime.tape",
@@ -274,6 +276,7 @@ __all__ = [
     "BoundsError",
     "BroadcastWarning",
     "BuffersFreedError",
+    "CFunction",
     "DuplicateLayerWarning",
     "Executable",
     "FeedError",

@@ -1,0 +1,414 @@
+"""Programs as C functions: what calls a program without Python, without the GIL, from many threads at once.
+
+Input: an executable's program of known sizes that writes no state and calls no Python, and the name of a signature.
+Output: a ``CFunction``: an address, and the objects by which ctypes, SciPy and others take it.
+
+The program is compiled once more, as one that keeps nothing from call to call. A few lines of LLVM text around it
+(``cfunction_text``) make it a function of the signature; what differs between two functions of one form are words in
+memory (``CWord``), so that their machine code is kept on disk like that of programs. A call has its memory on the
+stack, or, if it needs more than 64 KiB, in a block of its thread that all such functions share and that goes when the
+thread ends (``blocks.ll``). The session's variables are copied when the function is made and by ``refresh``: calls that
+are under way then still read the old copies, which are given up when none of them is left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.program import (
+    CallbackSlot,
+    ConstantSlot,
+    FeedSlot,
+    FetchSlot,
+    GradSlot,
+    Interface,
+    KeySlot,
+    StateSlot,
+)
+from staticgrad.errors import GraphError, refuse_copies
+from staticgrad.graph import Tensor
+from staticgrad.optable import Array
+from staticgrad.runtime.cfunction_text import LINE, CWord, Form, SignatureName, text
+from staticgrad.runtime.machinery import native_part, once
+from staticgrad.runtime.state import SessionState, aligned_empty
+from staticgrad.types import TensorType, sizes
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.binary import Binary
+
+F64 = np.dtype(np.float64)
+Typed = tuple[Tensor, TensorType]
+GRADIENTS = ("logp", "nlopt")  # signatures of a number and its gradient
+C_INT, C_DOUBLE, C_POINTER = ctypes.c_int, ctypes.c_double, ctypes.c_void_p
+
+
+class _Signature:
+    """A signature: its C text, with ``NAME`` where a name goes, and its types for ctypes, the result's first."""
+
+    def __init__(self, prototype: str, *types: Any) -> None:
+        self.prototype = prototype
+        self.types = types
+
+    @property
+    def text(self) -> str:
+        return self.prototype.replace("NAME", "")
+
+
+SIGNATURES: dict[SignatureName, _Signature] = {
+    "slots": _Signature(
+        "int NAME(const void *const *in, void *const *out, void *user)", C_INT, C_POINTER, C_POINTER, C_POINTER
+    ),
+    "logp": _Signature(
+        "int NAME(size_t n, const double *x, double *grad, double *value, void *user)",
+        C_INT, ctypes.c_size_t, C_POINTER, C_POINTER, C_POINTER, C_POINTER,
+    ),
+    "nlopt": _Signature(
+        "double NAME(unsigned n, const double *x, double *grad, void *user)",
+        C_DOUBLE, ctypes.c_uint, C_POINTER, C_POINTER, C_POINTER,
+    ),
+    "ode": _Signature(
+        "void NAME(double t, const double *u, double *du, const double *p)",
+        None, C_DOUBLE, C_POINTER, C_POINTER, C_POINTER,
+    ),
+    "scalar": _Signature("double NAME(double, void *)", C_DOUBLE, C_DOUBLE, C_POINTER),
+    "scalars": _Signature("double NAME(int, double *, void *)", C_DOUBLE, C_INT, C_POINTER, C_POINTER),
+}  # fmt: skip
+
+
+class CFunction:
+    """A compiled program as a C function, which any thread may call at any time, without Python and without the GIL.
+
+    It is made by ``exe.cfunc`` and keeps the executable alive; its address is valid as long as it lives itself. It
+    returns 0, a positive number if a check of the program failed (an index out of range, an assertion; results that
+    are numbers are NaN then), a negative one if the call was wrong (another ``n``, a null pointer: -1; no memory: -2).
+    Functions that return numbers return NaN in all of these cases. Arrays are C-contiguous and aligned as their dtypes
+    ask; those that go out must not overlap others. Nothing is written beyond them.
+
+    Variables have the values that they had in the session when the function was made; ``refresh`` takes them anew.
+    Random ops draw with the session's seed and count the calls of the function.
+
+    Attributes:
+        signature: the C type of the function, such as ``"double (double, void *)"``.
+        address: where it is, an int.
+
+    Example:
+        >>> x = sg.placeholder((), sg.float64)
+        >>> exe = sg.Session().compile(sg.exp(-x * x), x)
+        >>> gauss = exe.cfunc("scalar")
+        >>> round(gauss.ctypes(0.5, None), 4)
+        0.7788
+        >>> from scipy import integrate
+        >>> round(integrate.quad(gauss.low_level_callable(), 0, 10)[0], 6)
+        0.886227
+    """
+
+    __slots__ = ("__weakref__", "_binary", "_constants", "_feeds", "_form", "_kept", "_module", "_name", "_old",
+                 "_results", "_state", "_words", "address", "executable", "signature")  # fmt: skip
+
+    __reduce_ex__ = refuse_copies("a C function", "make it in each process: exe.cfunc(…)")
+
+    def __init__(
+        self,
+        executable: Any,
+        binary: Binary,
+        store: SessionState,
+        target: Target,
+        form: Form,
+        feeds: Sequence[Typed],
+        results: Sequence[Typed],
+    ) -> None:
+        """C functions are made by ``exe.cfunc``."""
+        self._feeds, self._results = [[(x.name, t) for x, t in typed] for typed in (feeds, results)]
+        self.executable = executable
+        self.signature = SIGNATURES[form.signature].text
+        self._form = form
+        self._binary = binary
+        self._state = store
+        self._name = ctypes.create_string_buffer(self.signature.encode())
+        self._module = NativeModule(functools.partial(text, form, target), target, key=f"C function {form!r}")
+        self._words = np.zeros(CWord.COUNT, np.int64)
+        self._words[CWord.MAIN] = binary.code.address("main")
+        self._words[CWord.BLOCK] = _blocks().address("block")
+        self._constants = [(n, _aligned(s.value)) for n, s in enumerate(self._slots) if isinstance(s, ConstantSlot)]
+        self._kept: list[object] = []
+        self._old: list[object] = []
+        self.refresh()
+        ctypes.CFUNCTYPE(None, C_POINTER)(self._module.address("bind"))(self._words.ctypes.data)
+        self.address = self._module.address("entry")
+
+    def __repr__(self) -> str:
+        return f"<C function {self.signature} of {self.executable!r}>"
+
+    @property
+    def _slots(self) -> Sequence[Any]:
+        return self._binary.interface.slots
+
+    def refresh(self) -> None:
+        """Take the session's variables, seed and number of runs as they are now. Calls that have begun end with the
+        values that they began with."""
+        self._state.check_open()
+        states = [(n, slot) for n, slot in enumerate(self._slots) if isinstance(slot, StateSlot)]
+        self._state.initialize(slot.name for _, slot in states)
+
+        def take() -> None:
+            arrays = [*self._constants, *((n, _aligned(self._state.array(slot.name))) for n, slot in states)]
+            table = np.zeros(max(self._form.slots, 1), np.int64)
+            for number, array in arrays:
+                table[number] = array.ctypes.data
+            self._words[CWord.SEED], self._words[CWord.RUN] = self._state.random
+            self._old.append(self._kept)
+            self._kept = [table, arrays]
+            self._words[CWord.TABLE] = table.ctypes.data  # one store: a call sees the old table or the new one
+            if not self._words[CWord.CALLS]:
+                self._old.clear()
+
+        self._state.lock.brief(take)
+
+    # -- ways to take it ----------------------------------------------------------------------------------------------
+
+    @property
+    def ctypes(self) -> Any:
+        """The function for ctypes, which calls it without the GIL. Pointers are ``c_void_p``: addresses, or None."""
+        function: Any = ctypes.CFUNCTYPE(*SIGNATURES[self._form.signature].types)(self.address)
+        function.keeps = self
+        return function
+
+    @property
+    def capsule(self) -> Any:
+        """A PyCapsule with the address, named by the signature; it keeps the function alive."""
+        api = ctypes.pythonapi
+        make = ctypes.PYFUNCTYPE(ctypes.py_object, C_POINTER, C_POINTER, C_POINTER)(("PyCapsule_New", api))
+        hold = ctypes.PYFUNCTYPE(C_INT, ctypes.py_object, C_POINTER)(("PyCapsule_SetContext", api))
+        capsule = make(self.address, ctypes.addressof(self._name), _blocks().address("forget"))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        hold(capsule, id(self))
+        return capsule
+
+    def low_level_callable(self, user_data: Any = None) -> Any:
+        """The ``scipy.LowLevelCallable`` of the function.
+
+        Args:
+            user_data: what SciPy hands over as the last argument: an array of float64 for the feed that is read from
+                there, or what else ``LowLevelCallable`` takes.
+        """
+        from scipy import LowLevelCallable
+
+        if not isinstance(user_data, np.ndarray):
+            return LowLevelCallable(self.capsule, user_data)
+        pointer = user_data.ctypes.data_as(C_POINTER)  # it keeps the array
+        return LowLevelCallable(self.capsule, pointer)
+
+    def raw(self, *arrays: Array) -> int:
+        """Call the function on arrays of exactly its types and return the status: what goes in, then what goes out, in
+        the order of the executable's feeds and fetches. For ``"slots"``.
+
+        Raises:
+            GraphError: another signature, a wrong number of arrays, an array of another type.
+        """
+        form = self._form
+        if form.signature != "slots":
+            raise GraphError(f"raw: expected a function of signature 'slots', actual {form.signature!r}")
+        feeds, results = self._feeds, self._results
+        if len(arrays) != len(feeds) + len(results):
+            wanted = f"{len(feeds)} feeds and {len(results)} results"
+            raise GraphError(f"raw: expected {wanted}, actual {len(arrays)} arrays")
+        for (name, type_), array in zip((*feeds, *results), arrays, strict=True):
+            fits = array.shape == type_.shape and array.dtype == type_.dtype and array.flags.c_contiguous
+            if not fits or not array.flags.aligned:
+                raise GraphError(f"raw: {name}: expected a C-contiguous {type_}, actual {array.dtype} {array.shape}")
+        addresses = [array.ctypes.data for array in arrays]
+        into = (C_POINTER * max(len(feeds), 1))(*addresses[: len(feeds)])
+        out = (C_POINTER * max(len(results), 1))(*addresses[len(feeds) :])
+        status: int = self.ctypes(ctypes.addressof(into), ctypes.addressof(out), None)
+        return status
+
+    def header(self, name: str = "program") -> str:
+        """C text, for C99 and C++, that declares the function as ``name`` and says what goes in and out."""
+        ways = (("in", self._feeds), ("out", self._results))
+        lines = [f" *   {way}[{i}]: {x}, {t}" for way, typed in ways for i, (x, t) in enumerate(typed)]
+        declared = SIGNATURES[self._form.signature].prototype.replace("NAME", name)
+        return "\n".join([
+            f"/* {name}: a program compiled by staticgrad.", *lines,
+            " * A status is 0, positive if a check failed, negative if the call was wrong. */",
+            "#include <stddef.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", f"{declared};", "#ifdef __cplusplus",
+            "}", "#endif", "",
+        ])  # fmt: skip
+
+
+def _aligned(value: Array) -> Array:
+    array = aligned_empty(value.shape, value.dtype)
+    array[...] = value
+    return array
+
+
+@once
+def _blocks() -> NativeModule:
+    key = "i32" if sys.platform == "linux" else "i64"  # pthread_key_t
+    module = native_part("blocks", {"LINE": LINE}, KEY=key)
+    if ctypes.CFUNCTYPE(C_INT)(module.address("start"))():
+        raise MemoryError("this process has no key left for memory of threads (pthread_key_create)")
+    return module
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def _reason(slot: object) -> str:
+    """Why a program with such a slot cannot be called from C; empty if it can."""
+    return ""
+
+
+@_reason.register
+def _(slot: CallbackSlot) -> str:
+    return f"it calls Python{'' if slot.source is None else f' ({slot.source})'}"
+
+
+@_reason.register
+def _(slot: GradSlot) -> str:
+    return "it reads gradients that a tape has left"
+
+
+@_reason.register
+def _(slot: StateSlot) -> str:
+    return f"it writes variable {slot.name!r}" if slot.written else ""
+
+
+def form_of(
+    signature: str,
+    interface: Interface,
+    feeds: Sequence[Typed],
+    fetched: Sequence[tuple[Tensor, int]],
+    wrt: Tensor | None = None,
+) -> tuple[Form, list[Typed]]:
+    """The form of a program's function, and what goes out of it.
+
+    Args:
+        fetched: the tensors that are fetched, as often as they are mentioned, and which of the program's results each
+            is.
+
+    Raises:
+        GraphError: an unknown signature, a program of another kind than it asks for, with what it is and what it should
+            be.
+    """
+    if signature not in SIGNATURES:
+        raise GraphError(f"cfunc: expected a signature of {', '.join(map(repr, SIGNATURES))}, actual {signature!r}")
+    for reason in filter(None, map(_reason, interface.slots)):
+        raise GraphError(f"cfunc: this program cannot be called from C: {reason}")
+    types = {slot.index: slot.type for slot in interface.slots if isinstance(slot, FetchSlot)}
+    results = [(x, types[place]) for x, place in fetched]
+    first = {place: number for number, (_, place) in reversed(list(enumerate(fetched)))}
+    slots = list(enumerate(interface.slots))
+    bare = Form(
+        signature=signature,
+        slots=len(slots),
+        arena_bytes=interface.arena_bytes,
+        feeds=len(feeds),
+        results=tuple(math.prod(sizes(t.shape)) * t.dtype.itemsize for _, t in results),
+        feed_slots=tuple((n, slot.index) for n, slot in slots if isinstance(slot, FeedSlot)),
+        result_slots=tuple((n, first[slot.index]) for n, slot in slots if isinstance(slot, FetchSlot)),
+        repeated=tuple((n, first[place]) for n, (_, place) in enumerate(fetched) if first[place] != n),
+        keys=tuple(n for n, slot in slots if isinstance(slot, KeySlot)),
+        counted=any(isinstance(slot, StateSlot) for _, slot in slots),
+    )
+    return _Roles(signature, feeds, results, wrt).assign(bare), results
+
+
+class _Roles:
+    """What the arguments of a signature are of a program's feeds and results."""
+
+    def __init__(self, signature: str, feeds: Sequence[Typed], results: Sequence[Typed], wrt: Tensor | None) -> None:
+        self.signature = signature
+        self.feeds = list(feeds)
+        self.results = list(results)
+        self.wrt = wrt
+
+    def assign(self, form: Form) -> Form:
+        """The form with its roles."""
+        roles: Callable[[], dict[str, Any]] = getattr(self, f"_{self.signature}")
+        return replace(form, **roles())
+
+    def _slots(self) -> dict[str, int]:
+        return {}
+
+    def _logp(self) -> dict[str, int]:
+        x, user = self._x_and_user()
+        n = self._numbers(self.feeds[x])
+        if len(self.results) != 2:
+            self._refuse("fetches a float64 scalar and its gradient", self.results)
+        value, grad = (0, 1) if self._numbers(self.results[0], 1, check=False) == 1 else (1, 0)
+        self._numbers(self.results[value], 1)
+        self._numbers(self.results[grad], n)
+        return {"x": x, "user": user, "size": n, "value": value, "grad": grad}
+
+    _nlopt = _logp
+
+    def _ode(self) -> dict[str, int]:
+        if len(self.feeds) not in (2, 3):
+            self._refuse("is fed t, u and p, or t and u", self.feeds)
+        if len(self.results) != 1:
+            self._refuse("fetches du", self.results)
+        names = {x.name: number for number, (x, _) in enumerate(self.feeds)}
+        t, u, p = (names[n] for n in "tup") if names.keys() == set("tup") else (0, 1, 2)
+        p = p if len(self.feeds) == 3 else -1
+        self._numbers(self.feeds[t], 1)
+        n = self._numbers(self.feeds[u])
+        if p >= 0:
+            self._numbers(self.feeds[p])
+        self._numbers(self.results[0], n)
+        return {"t": t, "x": u, "user": p, "size": n, "grad": 0}
+
+    def _scalar(self) -> dict[str, int]:
+        x, user = self._x_and_user()
+        self._numbers(self.feeds[x], 1)
+        self._value()
+        return {"x": x, "user": user, "size": 1, "value": 0}
+
+    def _scalars(self) -> dict[str, int]:
+        self._value()
+        if self.feeds and all(self._numbers(feed, check=False) == 1 for feed in self.feeds):
+            return {"size": len(self.feeds), "value": 0}
+        x, user = self._x_and_user()
+        return {"x": x, "user": user, "size": self._numbers(self.feeds[x]), "value": 0}
+
+    def _value(self) -> None:
+        if len(self.results) != 1:
+            self._refuse("fetches one float64 number", self.results)
+        self._numbers(self.results[0], 1)
+
+    def _x_and_user(self) -> tuple[int, int]:
+        """The feed that is given as x, and the one that is read from the user's data: -1 where there is none."""
+        if len(self.feeds) not in (1, 2):
+            self._refuse("is fed x, and perhaps an array that is the user's data", self.feeds)
+        x = 0
+        if self.wrt is not None:
+            x = next((number for number, (feed, _) in enumerate(self.feeds) if feed is self.wrt), -1)
+            if x < 0:
+                raise GraphError(f"cfunc: wrt: {self.wrt.name!r} is not fed", source=self.wrt.source)
+        return x, 1 - x if len(self.feeds) == 2 else -1
+
+    def _numbers(self, typed: Typed, count: int | None = None, *, check: bool = True) -> int:
+        """The number of elements of a feed or result, which shall be float64 and as many as ``count``; -1 for other
+        dtypes if that is not checked."""
+        x, type_ = typed
+        n = math.prod(sizes(type_.shape))
+        if check and (type_.dtype != F64 or (count is not None and n != count)):
+            wanted = "float64" if count is None else f"{count} of float64"
+            text = f"cfunc: {self.signature!r}: {x.name!r}: expected {wanted}, actual {type_}"
+            raise GraphError(text, source=x.source)
+        return n if type_.dtype == F64 else -1
+
+    def _refuse(self, wanted: str, actual: Sequence[Typed]) -> NoReturn:
+        found = ", ".join(f"{x.name!r} {t}" for x, t in actual) or "nothing"
+        prototype = SIGNATURES[cast(SignatureName, self.signature)].text
+        raise GraphError(f"cfunc: expected a program that {wanted} for {prototype}, actual {found}")
