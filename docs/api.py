@@ -36,7 +36,8 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
-    "staticgrad.Executable": "cost memory profile text view",
+    "staticgrad.CFunction": "capsule ctypes header low_level_callable raw refresh",
+    "staticgrad.Executable": "cfunc cost memory profile text view",
     "staticgrad.Graph": "finalize to_networkx variables",
     "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
     " zero_grad",
@@ -51,6 +52,7 @@ METHODS = {
 
 # What users read of them or write in classes of their own, and what needs no example.
 ATTRIBUTES = {
+    "staticgrad.CFunction": "address executable signature",
     "staticgrad.Executable": "feeds fetches session",
     "staticgrad.Graph": "text",
     "staticgrad.Node": "attrs graph inputs name op outputs",

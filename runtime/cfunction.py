@@ -52,7 +52,7 @@ GRADIENTS = ("logp", "nlopt")  # signatures of a number and its gradient
 C_INT, C_DOUBLE, C_POINTER = ctypes.c_int, ctypes.c_double, ctypes.c_void_p
 
 
-class _Signature:
+class _Prototype:
     """A signature: its C text, with ``NAME`` where a name goes, and its types for ctypes, the result's first."""
 
     def __init__(self, prototype: str, *types: Any) -> None:
@@ -64,24 +64,24 @@ class _Signature:
         return self.prototype.replace("NAME", "")
 
 
-SIGNATURES: dict[SignatureName, _Signature] = {
-    "slots": _Signature(
+SIGNATURES: dict[SignatureName, _Prototype] = {
+    "slots": _Prototype(
         "int NAME(const void *const *in, void *const *out, void *user)", C_INT, C_POINTER, C_POINTER, C_POINTER
     ),
-    "logp": _Signature(
+    "logp": _Prototype(
         "int NAME(size_t n, const double *x, double *grad, double *value, void *user)",
         C_INT, ctypes.c_size_t, C_POINTER, C_POINTER, C_POINTER, C_POINTER,
     ),
-    "nlopt": _Signature(
+    "nlopt": _Prototype(
         "double NAME(unsigned n, const double *x, double *grad, void *user)",
         C_DOUBLE, ctypes.c_uint, C_POINTER, C_POINTER, C_POINTER,
     ),
-    "ode": _Signature(
+    "ode": _Prototype(
         "void NAME(double t, const double *u, double *du, const double *p)",
         None, C_DOUBLE, C_POINTER, C_POINTER, C_POINTER,
     ),
-    "scalar": _Signature("double NAME(double, void *)", C_DOUBLE, C_DOUBLE, C_POINTER),
-    "scalars": _Signature("double NAME(int, double *, void *)", C_DOUBLE, C_INT, C_POINTER, C_POINTER),
+    "scalar": _Prototype("double NAME(double, void *)", C_DOUBLE, C_DOUBLE, C_POINTER),
+    "scalars": _Prototype("double NAME(int, double *, void *)", C_DOUBLE, C_INT, C_POINTER, C_POINTER),
 }  # fmt: skip
 
 
@@ -155,7 +155,18 @@ class CFunction:
 
     def refresh(self) -> None:
         """Take the session's variables, seed and number of runs as they are now. Calls that have begun end with the
-        values that they began with."""
+        values that they began with.
+
+        Example:
+            >>> x, w = sg.placeholder((), sg.float64), sg.Variable(np.float64(2.0))
+            >>> sess = sg.Session()
+            >>> times = sess.compile(x * w, x).cfunc("scalar")
+            >>> sess.set(w, 5.0)
+            >>> before = times.ctypes(3.0, None)
+            >>> times.refresh()
+            >>> before, times.ctypes(3.0, None)
+            (6.0, 15.0)
+        """
         self._state.check_open()
         states = [(n, slot) for n, slot in enumerate(self._slots) if isinstance(slot, StateSlot)]
         self._state.initialize(slot.name for _, slot in states)
@@ -178,14 +189,27 @@ class CFunction:
 
     @property
     def ctypes(self) -> Any:
-        """The function for ctypes, which calls it without the GIL. Pointers are ``c_void_p``: addresses, or None."""
+        """The function for ctypes, which calls it without the GIL. Pointers are ``c_void_p``: addresses, or None.
+
+        Example:
+            >>> x = sg.placeholder((2,), sg.float64)
+            >>> total = sg.Session().compile(sg.sum(x), x).cfunc("scalars")
+            >>> total.ctypes(2, np.array([1.0, 2.0]).ctypes.data, None)
+            3.0
+        """
         function: Any = ctypes.CFUNCTYPE(*SIGNATURES[self._form.signature].types)(self.address)
         function.keeps = self
         return function
 
     @property
     def capsule(self) -> Any:
-        """A PyCapsule with the address, named by the signature; it keeps the function alive."""
+        """A PyCapsule with the address, named by the signature; it keeps the function alive.
+
+        Example:
+            >>> x = sg.placeholder((), sg.float64)
+            >>> sg.Session().compile(x * x, x).cfunc("scalar").capsule
+            <capsule object "double (double, void *)" at ...>
+        """
         api = ctypes.pythonapi
         make = ctypes.PYFUNCTYPE(ctypes.py_object, C_POINTER, C_POINTER, C_POINTER)(("PyCapsule_New", api))
         hold = ctypes.PYFUNCTYPE(C_INT, ctypes.py_object, C_POINTER)(("PyCapsule_SetContext", api))
@@ -200,6 +224,14 @@ class CFunction:
         Args:
             user_data: what SciPy hands over as the last argument: an array of float64 for the feed that is read from
                 there, or what else ``LowLevelCallable`` takes.
+
+        Example:
+            >>> from scipy import integrate
+            >>> x, power = sg.placeholder((), sg.float64), sg.placeholder((), sg.float64)
+            >>> exe = sg.Session().compile(x**power, [x, power])
+            >>> cube = exe.cfunc("scalar").low_level_callable(np.array(3.0))
+            >>> round(integrate.quad(cube, 0, 2)[0], 6)
+            4.0
         """
         from scipy import LowLevelCallable
 
@@ -214,6 +246,13 @@ class CFunction:
 
         Raises:
             GraphError: another signature, a wrong number of arrays, an array of another type.
+
+        Example:
+            >>> x = sg.placeholder((2,))
+            >>> doubled = sg.Session().compile(x * 2, x).cfunc("slots")
+            >>> out = np.zeros(2, np.float32)
+            >>> doubled.raw(np.array([1, 2], np.float32), out), out
+            (0, array([2., 4.], dtype=float32))
         """
         form = self._form
         if form.signature != "slots":
@@ -233,7 +272,14 @@ class CFunction:
         return status
 
     def header(self, name: str = "program") -> str:
-        """C text, for C99 and C++, that declares the function as ``name`` and says what goes in and out."""
+        """C text, for C99 and C++, that declares the function as ``name`` and says what goes in and out.
+
+        Example:
+            >>> x = sg.placeholder((), sg.float64, name="x")
+            >>> square = sg.Session().compile(x * x, x).cfunc("scalar")
+            >>> "double square(double, void *);" in square.header("square")
+            True
+        """
         ways = (("in", self._feeds), ("out", self._results))
         lines = [f" *   {way}[{i}]: {x}, {t}" for way, typed in ways for i, (x, t) in enumerate(typed)]
         declared = SIGNATURES[self._form.signature].prototype.replace("NAME", name)
@@ -325,7 +371,7 @@ def form_of(
 
 
 class _Roles:
-    """What the arguments of a signature are of a program's feeds and results."""
+    """Finds among a program's feeds and results the arguments of a signature."""
 
     def __init__(self, signature: str, feeds: Sequence[Typed], results: Sequence[Typed], wrt: Tensor | None) -> None:
         self.signature = signature
