@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.autodiff.reverse import gradients
     from staticgrad.compiler.batching import vmap
     from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
+    from staticgrad.functions import function, hvp, value_and_grad
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         matmul,
@@ -237,14 +238,17 @@ _LATER = {
     "can_cast": "staticgrad.dtypes",
     "check_gradients": "staticgrad.checking",
     "finfo": "staticgrad.dtypes",
+    "function": "staticgrad.functions",
     "gradients": "staticgrad.compiler.autodiff.reverse",
     "hessian": "staticgrad.compiler.autodiff.forward",
+    "hvp": "staticgrad.functions",
     "iinfo": "staticgrad.dtypes",
     "isdtype": "staticgrad.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
+    "value_and_grad": "staticgrad.functions",
     "vmap": "staticgrad.compiler.batching",
 }
 _MODULES = frozenset({"init", "linalg", "nest", "nn", "optim", "random"})
@@ -375,12 +379,14 @@ __all__ = [
     "floor_divide",
     "full",
     "full_like",
+    "function",
     "get_default_graph",
     "gradients",
     "greater",
     "greater_equal",
     "group",
     "hessian",
+    "hvp",
     "hypot",
     "identity",
     "iinfo",
@@ -494,6 +500,7 @@ __all__ = [
     "uint32",
     "uint64",
     "unstack",
+    "value_and_grad",
     "var",
     "vecdot",
     "vmap",

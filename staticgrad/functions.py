@@ -1,0 +1,223 @@
+"""Python functions of tensors as functions of arrays: ``sg.function``, ``sg.value_and_grad``, ``sg.hvp``.
+
+Input: a function that declares ops on the tensors that it is given. Output: a function that may be called with arrays,
+which declares, compiles and runs, or with tensors, which only declares. Arrays of other shapes or dtypes are another
+declaration; what was compiled is kept by these.
+
+Derivatives are by an argument, not by a tensor: each argument that is derived by becomes a tensor of its own first, so
+``f(x, x)`` has two gradients, and what ``f`` reads of ``x`` by itself, from outside, is constant.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad import nest
+from staticgrad.compiler.autodiff.forward import jvp
+from staticgrad.compiler.autodiff.reverse import gradients, tensor_list
+from staticgrad.errors import GradientError, GraphError
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.lifting import graph_of, lift
+from staticgrad.ops.sources import placeholder
+from staticgrad.optable import FUNCTIONS
+from staticgrad.runtime.executable import Executable
+from staticgrad.runtime.recent import Recent
+from staticgrad.runtime.session import Session
+from staticgrad.types import TensorType, dtype_of, is_weak, scalar_dtype
+
+KEPT = 64  # declarations of one function
+
+
+class ArrayFunction:
+    """A function of tensors that is called with arrays: ``sg.function(fn)``. With tensors it is ``fn`` itself.
+
+    Attributes:
+        executable: the executable of the latest call, or of the types that were given; None before.
+    """
+
+    def __init__(self, fn: Callable[..., Any], types: Sequence[TensorType], options: dict[str, Any]) -> None:
+        """These are made by ``sg.function``."""
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._options = options
+        self._known: Recent[Executable] = Recent(KEPT)
+        self._declared: Executable | None = None
+        self.executable: Executable | None = None
+        if types:
+            self._declared = self.executable = self._declare([0] * len(types), types)
+
+    def __repr__(self) -> str:
+        return f"<function of arrays {getattr(self._fn, '__qualname__', self._fn)!r}>"
+
+    def __call__(self, *arguments: Any) -> Any:
+        leaves = nest.flatten(list(arguments))
+        if any(isinstance(leaf, (Tensor, Node)) for leaf in leaves):
+            return self._fn(*arguments)
+        executable = self._declared
+        if executable is None:
+            leaves = [leaf if type(leaf) is np.ndarray else _array(leaf) for leaf in leaves]
+            plain = len(leaves) == len(arguments) and all(map(_is_array, arguments))
+            key = (plain or tuple(nest.paths(list(arguments))), *[(leaf.shape, leaf.dtype) for leaf in leaves])
+            executable = self._known.get(key)
+            if executable is None:
+                types = [TensorType(leaf.shape, leaf.dtype) for leaf in leaves]
+                executable = self._known.put(key, self._declare(arguments, types))
+            self.executable = executable
+        return executable(*leaves)
+
+    def _declare(self, arguments: Sequence[Any], types: Sequence[TensorType]) -> Executable:
+        graph = Graph()
+        with graph:
+            feeds = [placeholder(t.shape, t.dtype) for t in types]
+            given: list[Any] = nest.pack(list(arguments), feeds)
+            results = nest.map(lambda leaf: leaf if leaf is None else lift(leaf), self._fn(*given))
+        return Session(graph, **self._options).compile(results, feeds)
+
+
+def _is_array(value: object) -> bool:
+    return type(value) is np.ndarray
+
+
+def _array(value: Any) -> Any:
+    """The array of a number or of an object that has one, in the dtype that it has as an operand."""
+    return np.asarray(value, scalar_dtype(value)) if is_weak(value) else np.asarray(value)
+
+
+def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFunction:
+    """A function of arrays from one of tensors: it is declared, compiled and run in one step.
+
+    Args:
+        fn: declares ops on tensors, or on nests of tensors, and gives a nest of them. It must not keep them.
+        specs: what each argument is: an array like it, a shape, whose sizes may be None, or a pair of shape and dtype
+            (default: float32). Without them the arrays of a call say it, and each new combination of shapes and dtypes
+            is declared and compiled for; Python floats are float32 then, as everywhere.
+        options: of the session, such as ``num_threads`` or ``seed``.
+
+    Returns:
+        A callable. ``.executable`` is the executable of the latest call, from which memory, cost and ``cfunc`` come.
+
+    Raises:
+        GraphError: a spec that is none of these; what ``fn`` raises.
+
+    Example:
+        >>> norm = sg.function(lambda x: sg.sqrt(sg.sum(x * x)))
+        >>> norm(np.array([3.0, 4.0]))
+        array(5.)
+        >>> mean = sg.function(lambda x: sg.mean(x, axis=0), (None, 2))
+        >>> [mean(np.ones((n, 2), np.float32)).tolist() for n in (1, 10)]
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    if not callable(fn):
+        raise GraphError(f"function: expected a function of tensors, actual {fn!r}")
+    return ArrayFunction(fn, [_spec(number, spec) for number, spec in enumerate(specs)], options)
+
+
+def _spec(number: int, spec: Any) -> TensorType:
+    """The type that a spec says."""
+    if isinstance(spec, np.ndarray):
+        return TensorType(spec.shape, dtype_of(spec.dtype))
+    if isinstance(spec, (tuple, list)):
+        is_pair = len(spec) == 2 and isinstance(spec[0], (tuple, list))
+        shape, dtype = spec if is_pair else (spec, np.float32)
+        with Graph():
+            return placeholder(tuple(shape), dtype).type
+    raise GraphError(
+        f"function: argument {number}: expected an array, a shape, or a shape and a dtype, actual {spec!r}"
+    )
+
+
+def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, **options: Any) -> Callable[..., Any]:
+    """A function that gives the value of ``fn`` and its gradient by arguments.
+
+    With tensors it declares both, in the graph of these; with arrays it is compiled, as ``sg.function`` does.
+
+    Args:
+        fn: a function of tensors, or nests of them, to one floating number.
+        argnums: by which argument, or arguments, it is derived. Their leaves are floating.
+        options: of the session, for calls with arrays.
+
+    Returns:
+        A function of the same arguments that gives ``(value, gradient)``, or ``(value, gradients)`` where ``argnums``
+        is a sequence. A gradient is a nest like its argument, zeros where the value does not depend on it.
+
+    Raises:
+        GradientError: (when called) ``fn`` gives no lone floating number, an argument is not floating or not there.
+
+    Example:
+        >>> area = sg.value_and_grad(lambda a, b: a * b, argnums=(0, 1))
+        >>> area(np.float64(3.0), np.float64(5.0))
+        (array(15.), (array(5.), array(3.)))
+        >>> x = sg.constant(2.0)
+        >>> sg.Session().run(area(x, x))
+        (array(4., dtype=float32), (array(2., dtype=float32), array(2., dtype=float32)))
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(fn)
+    def declared(*arguments: Any) -> tuple[Any, Any]:
+        graph = graph_of(nest.flatten(list(arguments)))
+        with graph:
+            given, places = list(arguments), []
+            for number in numbers:
+                if not -len(given) <= number < len(given):
+                    raise GradientError(f"value_and_grad: there is no argument {number} of {len(given)}")
+                places.append(number % len(given))
+            for place in set(places):
+                given[place] = nest.map(_independent, arguments[place])
+            value = fn(*given)
+            if not isinstance(value, Tensor) or value.shape != ():
+                raise GradientError(f"value_and_grad: expected a function to one number, actual {_shown(value)}")
+            xs = [nest.flatten(given[place]) for place in places]
+            found = iter(gradients(value, [x for group in xs for x in group], unconnected_gradients="zero"))
+            slopes = tuple(nest.map(lambda _: next(found), given[place]) for place in places)
+        return value, slopes[0] if isinstance(argnums, int) else slopes
+
+    return ArrayFunction(declared, (), options)
+
+
+def _independent(value: Any) -> Tensor:
+    """A tensor of its own, so that a gradient is by the argument alone."""
+    return FUNCTIONS.identity(lift(value))
+
+
+def _shown(value: object) -> str:
+    return str(value.type) if isinstance(value, Tensor) else repr(value)
+
+
+def hvp(y: Any, x: Any, v: Any) -> Any:
+    """The product of the Hessian of ``y`` by ``x`` with a vector ``v``, at about the cost of two gradients.
+
+    The derivative of the gradient in the direction v is taken forward over reverse (Pearlmutter, Fast Exact
+    Multiplication by the Hessian, 1994).
+
+    Args:
+        y: a floating tensor of shape ().
+        x: a floating tensor or a list of them.
+        v: like ``x``: a tensor or array of its shape, or a list of them.
+
+    Returns:
+        A tensor of the shape of ``x``, or a list of them.
+
+    Raises:
+        GradientError: y is no number, something is not floating or has no derivative.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0])
+        >>> sg.Session().run(sg.hvp(x[0] ** 2 * x[1], x, [1.0, 0.0]))
+        array([4., 2.], dtype=float32)
+    """
+    (scalar,) = tensor_list(y, "y")
+    if scalar.shape != ():
+        raise GradientError(f"hvp: y: expected one number, actual {scalar.type}", source=scalar.source)
+    is_list = isinstance(x, (list, tuple))
+    xs, vs = (list(x), list(v)) if is_list else ([x], [v])
+    slopes = gradients(scalar, xs, unconnected_gradients="zero")
+    found = jvp(slopes, xs, vs)
+    return found if is_list else found[0]
+
+
+__all__ = ["ArrayFunction", "function", "hvp", "value_and_grad"]
