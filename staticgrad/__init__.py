@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.batching import vmap
     from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.functions import function, hvp, value_and_grad
+    from staticgrad.minimization import minimize
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         matmul,
@@ -246,6 +247,7 @@ _LATER = {
     "isdtype": "staticgrad.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
+    "minimize": "staticgrad.minimization",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
     "value_and_grad": "staticgrad.functions",
@@ -428,6 +430,7 @@ __all__ = [
     "mean",
     "meshgrid",
     "min",
+    "minimize",
     "minimum",
     "moveaxis",
     "multiply",
