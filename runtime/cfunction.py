@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.program import (
@@ -38,9 +39,9 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import GraphError, refuse_copies
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.cfunction_text import LINE, CWord, Form, SignatureName, text
+from staticgrad.runtime.cfunction_text import CWord, Form, SignatureName, text
 from staticgrad.runtime.machinery import native_part, once
-from staticgrad.runtime.state import SessionState, aligned_empty
+from staticgrad.runtime.state import SessionState, aligned_copy
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class CFunction:
         self._words = np.zeros(CWord.COUNT, np.int64)
         self._words[CWord.MAIN] = binary.code.address("main")
         self._words[CWord.BLOCK] = _blocks().address("block")
-        self._constants = [(n, _aligned(s.value)) for n, s in enumerate(self._slots) if isinstance(s, ConstantSlot)]
+        self._constants = [(n, aligned_copy(s.value)) for n, s in enumerate(self._slots) if isinstance(s, ConstantSlot)]
         self._kept: list[object] = []
         self._old: list[object] = []
         self.refresh()
@@ -172,7 +173,7 @@ class CFunction:
         self._state.initialize(slot.name for _, slot in states)
 
         def take() -> None:
-            arrays = [*self._constants, *((n, _aligned(self._state.array(slot.name))) for n, slot in states)]
+            arrays = [*self._constants, *((n, aligned_copy(self._state.array(slot.name))) for n, slot in states)]
             table = np.zeros(max(self._form.slots, 1), np.int64)
             for number, array in arrays:
                 table[number] = array.ctypes.data
@@ -289,12 +290,6 @@ class CFunction:
             "#include <stddef.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", f"{declared};", "#ifdef __cplusplus",
             "}", "#endif", "",
         ])  # fmt: skip
-
-
-def _aligned(value: Array) -> Array:
-    array = aligned_empty(value.shape, value.dtype)
-    array[...] = value
-    return array
 
 
 @once

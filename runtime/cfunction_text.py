@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
 SignatureName = Literal["slots", "logp", "nlopt", "ode", "scalar", "scalars"]
 WRONG_CALL, NO_MEMORY = -1, -2  # statuses
 MOST_ON_STACK = 64 << 10  # bytes
-LINE = 64
 NULL = Value("null", "ptr")
 NAN = Value("0x7FF8000000000000", "double")
 
@@ -220,16 +220,7 @@ def _write_logp(module: IRModule, form: Form) -> None:
     tables = _Tables(f, form)
     wrong = f.binary("or", f.compare("icmp ne", n, integer(form.size)), tables.missing(x, value, user=user))
     _end_if(f, wrong, integer(WRONG_CALL, "i32"))
-    tables.feed(form.x, x)
-    tables.feed(form.user, user)
-    tables.result(form.value, value)
-    tables.result(form.grad, grad)
-    status = tables.run()
-    with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
-        f.store(NAN, value)
-        with f.when(f.compare("icmp ne", grad, NULL)):
-            _fill(f, grad, form.size)
-    f.ret(status)
+    f.ret(_run_density(f, tables, x, grad, value, user))
     f.finish()
 
 
@@ -239,6 +230,14 @@ def _write_nlopt(module: IRModule, form: Form) -> None:
     tables, value = _Tables(f, form), f.stack(8)
     size = f.compare("icmp ne", n, integer(form.size, "i32"))
     _end_if(f, f.binary("or", size, tables.missing(x, user=user)), NAN)
+    _run_density(f, tables, x, grad, value, user)
+    f.ret(f.load("double", value))
+    f.finish()
+
+
+def _run_density(f: Function, tables: _Tables, x: Value, grad: Value, value: Value, user: Value) -> Value:
+    """The status of a run that gives a value and its gradient, which is not asked for if it is null."""
+    form = tables.form
     tables.feed(form.x, x)
     tables.feed(form.user, user)
     tables.result(form.value, value)
@@ -248,8 +247,7 @@ def _write_nlopt(module: IRModule, form: Form) -> None:
         f.store(NAN, value)
         with f.when(f.compare("icmp ne", grad, NULL)):
             _fill(f, grad, form.size)
-    f.ret(f.load("double", value))
-    f.finish()
+    return status
 
 
 def _write_ode(module: IRModule, form: Form) -> None:

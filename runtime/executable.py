@@ -369,9 +369,13 @@ class Executable(vectorcall.Forwarding):
         form, results = form_of(signature, binary.interface, feeds, fetched, wrt)
         return CFunction(self, binary, self._compiler.store, self._options.target, form, feeds, results)
 
+    def _latest_shapes(self) -> Shapes | None:
+        """The shapes of the feeds of the latest program; None before there was one."""
+        return next((known for known, runner in self._runners.items() if runner is self._latest), None)
+
     def _latest_types(self) -> dict[Tensor, TensorType]:
         """The types of the feeds of the latest program."""
-        shapes = next((known for known, runner in self._runners.items() if runner is self._latest), None)
+        shapes = self._latest_shapes()
         if shapes is None:
             raise GraphError(
                 "cfunc: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"
@@ -410,7 +414,7 @@ class Executable(vectorcall.Forwarding):
     def _bound(self) -> str:
         """The open sizes of the feeds that the latest program is for, and why not for more of them: ``batch from 33 to
         64, steps = 10 (the number of steps is needed)``."""
-        shapes = next((known for known, runner in self._runners.items() if runner is self._latest), None)
+        shapes = self._latest_shapes()
         if shapes is None:
             return ""
         made, bindings = self._made[shapes], bind_sizes(self.feeds, shapes)

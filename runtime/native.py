@@ -52,7 +52,7 @@ from staticgrad.runtime.entry import (
 from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
-from staticgrad.runtime.state import SessionState, aligned_empty
+from staticgrad.runtime.state import SessionState, aligned_copy
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -249,8 +249,7 @@ class NativeRunner:
         return array
 
     def _constant(self, value: Array) -> Array:
-        array = aligned_empty(value.shape, value.dtype)
-        array[...] = value
+        array = aligned_copy(value)
         self._kept_alive.append(array)
         return array
 

@@ -42,6 +42,13 @@ def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
     return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
+def aligned_copy(value: Array) -> Array:
+    """A copy of an array in memory of ``aligned_empty``."""
+    array = aligned_empty(value.shape, value.dtype)
+    array[...] = value
+    return array
+
+
 def side_by_side(types: Sequence[TensorType]) -> list[Array]:
     """Uninitialised arrays of these types in one piece of memory."""
     from staticgrad.runtime.results import workspace
@@ -112,8 +119,7 @@ class SessionState:
         other.random[:] = self.random
         other.write_count[:] = self.write_count
         for key, value in self._values.items():
-            array = other._values[key] = aligned_empty(value.shape, value.dtype)
-            array[...] = value
+            other._values[key] = aligned_copy(value)
             other._versions[key] = self._versions[key].copy()
         for key, sum_ in self._gradients.items():
             if sum_.there[0]:
@@ -278,8 +284,7 @@ class SessionState:
     def _set_gradient(self, key: str, value: Array | None) -> None:
         gradients = {other: sum_ for other, sum_ in self._gradients.items() if other != key}
         if value is not None:
-            new = gradients[key] = Accumulated(aligned_empty(value.shape, value.dtype))
-            new.array[...] = value
+            new = gradients[key] = Accumulated(aligned_copy(value))
             new.there[0] = 1
         self._gradients = gradients
 

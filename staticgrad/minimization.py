@@ -85,8 +85,8 @@ def minimize(
 ) -> OptimizeResult:
     """Find a minimum of a function of one array.
 
-    The function, its gradient and the search are one program, which is called once; a function of little work costs
-    some hundred nanoseconds an iteration. Calls with the same ``fn``, shapes and options compile nothing.
+    The function, its gradient and the search are one program, which is called once: between two evaluations
+    nothing runs in Python. Calls with the same ``fn``, shapes and options compile nothing.
 
     Args:
         fn: ``fn(x, *args)`` declares one floating number from tensors.
@@ -190,9 +190,8 @@ def _search(fg: ValueAndGrad, step: Step, x: Tensor, tolerances: Tensor, maxiter
             "memory": remember(s["memory"], a * d, g - s["g"], falls),
         }  # fmt: skip
 
-    zero = O.where(finite, 0, 0)
     begun = {
-        "x": x, "f": f, "g": g, "nit": zero, "nfev": zero + 1, "status": status, "memory": first_memory(x),
+        "x": x, "f": f, "g": g, "nit": 0, "nfev": 1, "status": status, "memory": first_memory(x),
     }  # fmt: skip
     last: State = O.while_loop(lambda s: O.logical_and(s["status"] == RUNNING, s["nit"] < maxiter), turn, begun)
     return {name: last[name] for name in ("x", "f", "g", "nit", "nfev", "status")}
@@ -256,7 +255,7 @@ def _newton_direction(fg: ValueAndGrad, state: State) -> tuple[Tensor, Tensor]:
     def goes_on(s: State) -> Tensor:
         return O.logical_and(O.sum(O.abs(s["r"])) > enough, s["count"] < most)
 
-    begun = {"z": 0 * x, "r": g, "p": -g, "count": 0 * state["nit"]}
+    begun = {"z": 0 * x, "r": g, "p": -g, "count": 0}
     return O.while_loop(goes_on, turn, begun)["z"], O.ones_like(state["f"])
 
 
@@ -296,7 +295,7 @@ def _line_search(
         }  # fmt: skip
 
     begun = {
-        "stage": O.where(slope0 < 0, BRACKETING, FOUND), "count": O.where(slope0 < 0, 0, 0), "low": (zero, f0, slope0),
+        "stage": O.where(slope0 < 0, BRACKETING, FOUND), "count": 0, "low": (zero, f0, slope0),
         "high": (zero, f0, slope0), "a": first, "g": g0,
     }  # fmt: skip
     last: State = O.while_loop(lambda s: O.logical_and(s["stage"] != FOUND, s["count"] < SEARCHED), turn, begun)

@@ -84,7 +84,7 @@ class Tiles:
 
     def _may_hold(self, start: Index, j: int) -> bool:
         """True if there may be a column ``j`` in the tile."""
-        return is_open(self.size) or not isinstance(start, int) or start + j < self.size
+        return not isinstance(start, int) or start + j < self.size
 
     def _members(self, i: int) -> range:
         """The rows that share register ``i``."""
