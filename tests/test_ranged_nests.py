@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from support.targets import EVERY
 
 import staticgrad as sg
+from staticgrad.compiler.emit.nest.tiles import Tiles
+from staticgrad.extents import is_open
 from staticgrad.graph import Tensor
 
 ROWS = (53, 16, 3, 1)  # of the ranges 33 to 64 and 1 to 16
@@ -81,3 +84,47 @@ def test_transposes_of_open_sizes_go_in_strips(
             np.testing.assert_array_equal(executable(a), numpy(a), f"{rows} x {columns}")
             seen |= set(re.findall(r"strips of (\d+) rows", executable.text("kernels")))
     assert seen, "no plan had strips"
+
+
+def drawn_rows(rng: np.random.Generator, x: Tensor, shift: Tensor) -> list[Tensor]:
+    """Results of short rows: some reductions of a chain of ops, and what is computed from them for each element."""
+    y = x
+    for _ in range(rng.integers(1, 4)):
+        y = [lambda y: y * x, lambda y: y - shift, lambda y: sg.abs(y) + x, lambda y: 0.5 * y + shift][rng.integers(4)](
+            y
+        )
+    kinds = [sg.min, sg.max, sg.sum, sg.mean, lambda y, axis: sg.nn.softmax(y, axis), sg.argmax]
+    found = [kinds[kind](y, 1) for kind in rng.choice(len(kinds), size=rng.integers(1, 4), replace=False)]
+    return [*found, y - sg.max(y, 1, keepdims=True)]
+
+
+def test_drawn_row_programs_pass_through_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of which the last tile is masked."""
+    seen, make = set(), Tiles.__init__
+
+    def noted(self: Tiles, *arguments: Any) -> None:
+        make(self, *arguments)
+        if is_open(self.size):
+            seen.add(self.is_masked)
+
+    monkeypatch.setattr(Tiles, "__init__", noted)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    for seed in range(24):
+        rng = np.random.default_rng([seed, 7])
+        dtype, target = ("float32", "float64")[seed % 2], EVERY[seed // 2 % len(EVERY)]
+        monkeypatch.setenv("STATICGRAD_TARGET", target)
+        with sg.Graph() as graph:
+            x, shift = opened(dtype, None, None), sg.placeholder((sg.dim("m"),), dtype)
+            fetches = drawn_rows(rng, x, shift)
+        ranged, exact = (sg.Session(graph, num_threads=1, sizes=kind) for kind in ("ranges", "exact"))
+        executables = [session.compile(fetches, [x, shift]) for session in (ranged, exact)]
+        drawn = zip(rng.integers(1, 65, 4), rng.choice(SHORT, 4), strict=True)
+        for rows, length in ((500, 20), *drawn):
+            arrays = rng.normal(size=(rows, length)).astype(dtype), rng.normal(size=length).astype(dtype)
+            got, want = (executable(*arrays) for executable in executables)
+            limit = 1e-5 if dtype == "float32" else 1e-13
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, b, limit, limit * length, err_msg=f"seed {seed}: {rows} x {length}")
+    if any("avx512" in target for target in EVERY):
+        assert True in seen
