@@ -75,6 +75,11 @@ def ours(elements: int, *, small: bool) -> list[Case]:
         names |= {"run": session.run, "y": feeds[0] + 1.0, "total": sum(feeds[1:], feeds[0])}
         names |= {"step": session.compile(names["y"], feeds[:1]), "add": session.compile(names["total"], feeds)}
         names |= {"feed": {feeds[0]: x}, "all": dict.fromkeys(feeds, x), "listed": x.tolist() if small else None}
+        names |= {"strided": np.repeat(x, 2)[::2]}
+        if importlib.util.find_spec("torch") is not None:
+            from torch import from_numpy
+
+            names |= {"tensor": from_numpy(x), "written": from_numpy(names["out"])}
     statements = {"step, out": "step(x, out=out)", "step, fresh": "step(x)", "step, held": "kept = step(x)"}
     if small:
         arrays = ", ".join(["x"] * FEEDS)
@@ -83,7 +88,10 @@ def ours(elements: int, *, small: bool) -> list[Case]:
             "run": "run(y, feed)",
             f"run of {FEEDS} feeds": "run(total, all)",
             "step of a list": "step(listed)",
+            "step of a strided array": "step(strided)",
         }
+        if "tensor" in names:
+            statements |= {"step of a torch tensor, out": "step(tensor, out=written)"}
     return [Case("staticgrad", name, statement, names) for name, statement in statements.items()]
 
 

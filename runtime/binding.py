@@ -6,6 +6,7 @@ shape is checked against the declared one. Arrays given as ``out`` are checked, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy as np
 from staticgrad.errors import FeedError, GradientError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
+from staticgrad.runtime.foreign import as_numpy
 from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, symbols_of, unify
 
+_FLOATS = np.asarray([0.5]).dtype  # of a list of Python's
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
 
 
@@ -31,16 +34,21 @@ def as_array(x: Tensor, value: Any) -> Array:
     Raises:
         FeedError: no array, another rank or size, or a dtype that does not cast safely.
     """
+    dtype, shape = x.type.dtype, x.type.shape
     if type(value) is np.ndarray:
+        if value.dtype is dtype and value.shape == shape:
+            flags = value.flags
+            return value if flags.c_contiguous and flags.aligned else np.array(value, dtype=dtype, order="C")
         array = _cast(x, value)
-    elif is_weak(value) or isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) or is_weak(value):
         array = _from_python(x, value)
     elif isinstance(value, np.generic):
         array = _from_python(x, value.item())  # np.mean gives one where a Python program has a float
     else:
         array = _cast(x, _import(x, value))
-    _check_shape(x, array)
-    return array if ready(array, x.dtype) else np.array(array, dtype=x.dtype, order="C")
+    if array.shape != shape:
+        _check_shape(x, array)
+    return array if ready(array, dtype) else np.array(array, dtype=dtype, order="C")
 
 
 def as_gradient(x: Tensor, value: Any, what: str) -> Array:
@@ -56,13 +64,8 @@ def as_gradient(x: Tensor, value: Any, what: str) -> Array:
 
 
 def as_arrays(tensors: Iterable[Tensor], values: Iterable[Any]) -> list[Array]:
-    """``as_array`` for each tensor and what is fed as it; most often that is an array which needs nothing."""
-    return [
-        value
-        if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
-        else as_array(x, value)
-        for x, value in zip(tensors, values, strict=True)
-    ]
+    """``as_array`` for each tensor and what is fed as it, as many."""
+    return list(map(as_array, tensors, values))
 
 
 def _import(x: Tensor, value: Any) -> Array:
@@ -70,11 +73,10 @@ def _import(x: Tensor, value: Any) -> Array:
         raise FeedError(f"feed of {x.name!r}: expected an array, actual {value!r}", source=x.source)
     if isinstance(value, (bytes, bytearray)):
         value = memoryview(value)
-    try:
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
-            return np.from_dlpack(value)
-    except (TypeError, ValueError, RuntimeError, BufferError):
-        pass  # DLPack knows no read-only memory in some producers; the buffer protocol may
+    if not isinstance(value, np.ndarray):
+        foreign = as_numpy(value, f"feed of {x.name!r}", x.source)
+        if foreign is not None:
+            return foreign
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -89,7 +91,7 @@ def _import(x: Tensor, value: Any) -> Array:
 def _cast(x: Tensor, array: Array) -> Array:
     if array.dtype == x.dtype:
         return array if array.dtype is x.dtype else array.view(x.dtype)
-    if not np.can_cast(array.dtype, x.dtype, "safe"):
+    if not _casts_safely(array.dtype, x.dtype):
         raise FeedError(
             f"feed of {x.name!r}: wrong dtype\n  expected {x.dtype}\n  actual   {array.dtype}, which does not cast"
             f" to it safely: use .astype({x.dtype.name!r})",
@@ -98,9 +100,16 @@ def _cast(x: Tensor, array: Array) -> Array:
     return array.astype(x.dtype)
 
 
+@functools.cache
+def _casts_safely(given: np.dtype, wanted: np.dtype) -> bool:
+    return np.can_cast(given, wanted, "safe")
+
+
 def _from_python(x: Tensor, value: Any) -> Array:
     try:
         raw = np.asarray(value)
+        if raw.dtype is _FLOATS and raw.ndim and x.dtype.kind == "f":
+            return raw.astype(x.dtype, copy=False)  # what is most often given
         kind, wanted = raw.dtype.kind, "f" if is_floating(x.dtype) else x.dtype.kind
         known = kind in _KINDS
         if raw.size and (not known or _KINDS.index(kind) > max(_KINDS.index(wanted), 2 * (wanted == "i"))):
@@ -127,9 +136,8 @@ def _as_float(x: Tensor, number: Array) -> Array:
 
 
 def _check_shape(x: Tensor, array: Array) -> None:
-    fits = array.shape == x.type.shape or (
-        array.ndim == x.ndim
-        and all(not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True))
+    fits = array.ndim == x.ndim and all(
+        not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True)
     )
     if not fits:
         raise wrong_shape(x, array.shape, f"feed of {x.name!r}")

@@ -2,9 +2,10 @@
 
 Calling a small program through ctypes costs more than running it. So one function is made, once in a process, with
 CPython's own calling convention (``METH_FASTCALL | METH_KEYWORDS``). It is driven by a *descriptor*, a table of 64-bit
-words that is its ``self``: what arrays to expect, where their addresses go, what to allocate, what to call. Whatever is
-not exactly as expected — another shape, a list, an array to be cast, a lock that is held, a closed session — is left
-to the executable's ``slow`` path in Python, which converts it or raises.
+words that is its ``self``: what arrays to expect, where their addresses go, what to allocate, what to call. Numbers
+of Python and tensors of other frameworks are read where they lie (``runtime.foreign``). Whatever is not exactly as
+expected — another shape, a list, an array to be cast, a lock that is held, a closed session — is left to the
+executable's ``slow`` path in Python, which converts it or raises.
 
 The GIL is held while the descriptor's memory is used, except inside programs that take long; ``busy`` says that one of
 those is running, and a second call goes the slow way, which has memory of its own. Programs that touch state take the
@@ -33,7 +34,7 @@ import numpy as np
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
-from staticgrad.runtime import results
+from staticgrad.runtime import foreign, results
 from staticgrad.runtime.locks import addresses
 from staticgrad.runtime.machinery import once
 from staticgrad.runtime.vectorcall import MethodDef, function_of, interpreter_address, is_known
@@ -82,7 +83,7 @@ class EntryWord:
 API = (
     "PyArray_Type", "PyList_Type", "Py_None", "out", "PyArray_NewFromDescr", "Py_IncRef", "Py_DecRef", "PyList_New",
     "PyList_SetItem", "PyObject_Vectorcall", "PyObject_CallOneArg", "PyLong_FromLong", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory",
+    "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory", "known",
 )  # fmt: skip
 
 
@@ -95,13 +96,15 @@ class Field:
     DIMS = 3  # address
     NBYTES = 4
     HANDLER = 5  # of a large result: the memory handler with which it is made, else null
+    ELEMENT = 6  # DLPack's description of the dtype
 
 
-RECORD = 6  # words
+RECORD = 7  # words
 READ_YET = 16  # sizes whose records are kept for calls that have begun with them
 _UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, of as many feeds as a sized entry may have
 _UNKNOWN_ADDRESS = _UNKNOWN.ctypes.data
-MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them
+MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them, as do addresses
+MOST_GIVEN = 4096
 
 # offsets in bytes
 TYPE = object.__basicsize__ - 8
@@ -193,6 +196,7 @@ def _machinery() -> _EntryRuntime | None:
     objects = {"PyArray_Type": np.ndarray, "PyList_Type": list, "Py_None": None, "out": _OUT}
     addresses = {name: id(value) for name, value in objects.items()}
     addresses["PyArray_NewFromDescr"] = results.numpy_api(NEW_FROM_DESCR)
+    addresses["known"] = foreign.known_address()
     addresses["PyDataMem_SetHandler"] = results.numpy_api(results.SET_HANDLER)
     for name in API:
         if name not in addresses:
@@ -260,7 +264,8 @@ def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
     too large, or machine code cannot take the session's lock."""
     machinery = _machinery()
     acquire, release = addresses()
-    if machinery is None or len(spec.leaves) > MOST_LEAVES or (spec.lock and not acquire):
+    too_large = len(spec.leaves) > MOST_LEAVES or len(spec.feeds) > MOST_GIVEN
+    if machinery is None or too_large or (spec.lock and not acquire):
         return None
     feeds, feed_dims = _records(spec.feeds, made=False)
     leaves, leaf_dims = _records(spec.leaves, made=True)
@@ -340,6 +345,7 @@ def _records(specs: Sequence[ArraySpec], *, made: bool) -> tuple[_Words, list[ob
         nbytes = math.prod(shape) * dtype.itemsize
         handler = results.handler() if made and nbytes >= results.RECYCLED_FROM else None
         kept += [dtype, handler]
-        records[number] = spec.slot, id(dtype), len(shape), at, nbytes, 0 if handler is None else id(handler)
+        element, maker = foreign.element_word(dtype), 0 if handler is None else id(handler)
+        records[number] = spec.slot, id(dtype), len(shape), at, nbytes, maker, element
         at += dims.itemsize * len(shape)
     return records, kept

@@ -11,6 +11,7 @@ import contextlib
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.program import INTERRUPTED
+from staticgrad.runtime import entry, foreign
 from staticgrad.runtime.entry import (
     API,
     DATA,
@@ -30,8 +31,10 @@ from staticgrad.runtime.entry import (
     EntryWord,
     Field,
 )
+from staticgrad.runtime.foreign import ForeignWord, ProducerWord
 from staticgrad.runtime.locks import BRIEF
 from staticgrad.runtime.locks import LockWord as Lock
+from staticgrad.runtime.machinery import named_words, part_text
 from staticgrad.runtime.vectorcall import HEAD, WORD
 from staticgrad.runtime.vectorcall import ObjectWord as Hidden
 
@@ -41,7 +44,9 @@ def text(target: Target) -> str:
     module = IRModule(target)
     _EntryWriter(module).write()
     _write_forward(module)
-    return module.text()
+    places = {"words": (ForeignWord, "%known"), "fields": (Field, "%record"), "producer": (ProducerWord, "%producer")}
+    named = {name: named_words(words, base) for name, (words, base) in places.items()}
+    return module.text() + part_text("foreign", {**vars(foreign), **vars(entry), **named})
 
 
 class _EntryWriter:
@@ -123,24 +128,26 @@ class _EntryWriter:
         return f.finish()
 
     def _apart(self) -> str:
-        """i1 apart(array, nbytes, array, nbytes): the memory of the two does not overlap."""
-        f = self.module.function("apart", ["ptr", "i64", "ptr", "i64"], "i1")
+        """i1 apart(address, nbytes, address, nbytes): the two stretches of memory do not overlap."""
+        f = self.module.function("apart", ["i64", "i64", "i64", "i64"], "i1")
         a, a_bytes, b, b_bytes = f.params
-        a_start, b_start = (f.load("i64", f.offset(x, DATA, "i8")) for x in (a, b))
-        a_end = f.binary("add", a_start, a_bytes)
-        b_end = f.binary("add", b_start, b_bytes)
-        before = f.compare("icmp ule", a_end, b_start)
-        f.ret(f.binary("or", before, f.compare("icmp ule", b_end, a_start)))
+        a_end = f.binary("add", a, a_bytes)
+        b_end = f.binary("add", b, b_bytes)
+        before = f.compare("icmp ule", a_end, b)
+        f.ret(f.binary("or", before, f.compare("icmp ule", b_end, a)))
         return f.finish()
 
     # -- the stages of a call
 
     def write(self) -> None:
         f = self.f
-        leaves = self.at(EntryWord.LEAVES)
+        leaves, feeds = self.at(EntryWord.LEAVES), self.at(EntryWord.FEEDS)
         count = f.intrinsic("llvm.smax.i64", "i64", leaves, integer(1))
-        objects = f.emit("ptr", f"alloca ptr, {count}, align 8")  # a result for each leaf
+        objects, self.made = (f.emit("ptr", f"alloca ptr, {count}, align 8") for _ in range(2))  # results, their data
         answer = f.emit("ptr", "alloca ptr, align 8")  # what is returned, one reference of it
+        self.given = f.emit("ptr", f"alloca ptr, {feeds}, align 8")  # where the data of feeds lie
+        self.numbers = f.emit("ptr", f"alloca i64, {feeds}, align 8")  # those that are numbers of Python
+        self.spare = f.emit("ptr", "alloca i64, align 8")
         self.require(self.same(f.load("i64", self.at(EntryWord.CLOSED, "ptr")), 0))
         self._check_feeds()
         f.branch_if(self.is_null(self.names), "fresh", "given")
@@ -151,7 +158,7 @@ class _EntryWriter:
         self._make_results(objects, answer)
         f.branch("run")
         f.block("run")
-        self._run(objects, answer)
+        self._run(answer)
         f.block("drop")  # too late for anything but the slow way
         with self._where_set(EntryWord.LOCK):
             self._give_lock()
@@ -169,8 +176,30 @@ class _EntryWriter:
         self.known, array_type = self.at(EntryWord.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
         with f.loop(0, self.nargs) as feed:
             record = self.record(self.known, feed.index)
-            array = self.item(self.args, feed.index)
-            self.require(f.call(self.fits, "i1", array, record, integer(READABLE, "i32"), array_type))
+            given = self.item(self.args, feed.index)
+            number = f.offset(self.numbers, feed.index, "i64")
+            data = self._data(given, record, READABLE, array_type, number)
+            f.store(data, f.offset(self.given, feed.index, "ptr"))
+
+    def _data(self, given: Value, record: Value, flags: int, array_type: Value, number: Value) -> Value:
+        """The address of the data of something given, if it is as its record expects."""
+        f = self.f
+        an_array, foreign, known = f.label("array"), f.label("foreign"), f.label("data")
+        f.branch_if(f.call(self.fits, "i1", given, record, integer(flags, "i32"), array_type), an_array, foreign)
+        f.block(an_array)
+        own = f.load("ptr", f.offset(given, DATA, "i8"))
+        f.branch(known)
+        f.block(foreign)
+        writes = integer(int(flags == WRITABLE), "i1")
+        operands = ", ".join(map(str, (given, record, number, self.api("known"), writes)))
+        other = f.emit("ptr", f"call ptr @data_of({operands})")
+        self.require(f.compare("icmp ne", other, Value("null", "ptr")))
+        last = f.label("view")
+        f.branch(last)
+        f.block(last)
+        f.branch(known)
+        f.block(known)
+        return f.emit("ptr", f"phi ptr [ {own.text}, %{an_array} ], [ {other.text}, %{last} ]")
 
     def _take_out(self, objects: Value, answer: Value) -> None:
         """The caller's arrays, where ``out`` is the only keyword and everything in it is exactly right."""
@@ -207,18 +236,22 @@ class _EntryWriter:
         self.require(self.same(array, self.api("Py_None")))
         f.branch(done)
         f.block(a_tensor)
-        array_type = self.api("PyArray_Type")
-        self.require(f.call(self.fits, "i1", array, record, integer(WRITABLE, "i32"), array_type))
+        data = self._data(array, record, WRITABLE, self.api("PyArray_Type"), self.spare)
+        f.store(data, f.offset(self.made, index, "ptr"))
         nbytes = self.field(record, Field.NBYTES)
+        address = f.load("i64", f.offset(self.made, index, "ptr"))
         feeds = self.at(EntryWord.FEED_RECORDS, "ptr")
+
+        def require_apart(others: Value, other: Value, record: Value) -> None:
+            start = self.item(others, other, "i64")
+            self.require(f.call(self.apart, "i1", address, nbytes, start, self.field(record, Field.NBYTES)))
+
         with f.loop(0, self.nargs) as feed:
-            other = self.field(self.record(feeds, feed.index), Field.NBYTES)
-            self.require(f.call(self.apart, "i1", array, nbytes, self.item(self.args, feed.index), other))
+            require_apart(self.given, feed.index, self.record(feeds, feed.index))
         with f.loop(0, index) as earlier:
             other_record = self.record(records, earlier.index)
             with f.when(f.compare("icmp ne", self.field(other_record, Field.DTYPE, "ptr"), Value("null", "ptr"))):
-                other = self.field(other_record, Field.NBYTES)
-                self.require(f.call(self.apart, "i1", array, nbytes, self.item(objects, earlier.index), other))
+                require_apart(self.made, earlier.index, other_record)
         f.branch(done)
         f.block(done)
 
@@ -229,9 +262,10 @@ class _EntryWriter:
         one, several, done = f.label("one"), f.label("several"), f.label("made")
         f.branch_if(self.same(self.at(EntryWord.SINGLE), 0), several, one)
         f.block(one)
-        f.store(self._new_array(records), objects)
-        f.store(f.load("ptr", objects), answer)
-        self.require(f.compare("icmp ne", f.load("ptr", answer), null), "failed")
+        only = self._new_array(records)
+        f.store(only, answer)
+        self.require(f.compare("icmp ne", only, null), "failed")
+        f.store(f.load("ptr", f.offset(only, DATA, "i8")), self.made)
         f.branch(done)
         f.block(several)
         result = self.call("PyList_New", "ptr", leaves)
@@ -249,6 +283,7 @@ class _EntryWriter:
             array = self._new_array(record)
             self.require(f.compare("icmp ne", array, null), "out_of_memory")
             f.store(array, f.offset(objects, leaf.index, "ptr"))
+            f.store(f.load("ptr", f.offset(array, DATA, "i8")), f.offset(self.made, leaf.index, "ptr"))
             f.branch(kept)
             f.block(kept)
             self.call("PyList_SetItem", "i32", result, leaf.index, self.item(objects, leaf.index))
@@ -298,7 +333,7 @@ class _EntryWriter:
         array_type, no_flags = self.api("PyArray_Type"), integer(0, "i32")
         return self.call("PyArray_NewFromDescr", "ptr", array_type, dtype, ndim, dims, null, null, no_flags, null)
 
-    def _run(self, objects: Value, answer: Value) -> None:
+    def _run(self, answer: Value) -> None:
         """Nothing from here on allocates, so that nothing else runs in this thread until the program has, but for
         signal handlers while the lock is waited for and where the program looks for them."""
         f, null = self.f, Value("null", "ptr")
@@ -311,7 +346,7 @@ class _EntryWriter:
         gate = self.at(EntryWord.GATE, "ptr")
         with f.when(f.compare("icmp ne", gate, null)):
             self.require(self.same(f.load("i64", gate), 0), "drop")
-        self._fill_table(objects)
+        self._fill_table()
         self._draw()
         busy = f.offset(self.words, EntryWord.BUSY, "i64")
         f.store(integer(1), busy)
@@ -385,20 +420,19 @@ class _EntryWriter:
             with f.when(f.compare("icmp ne", self.at(EntryWord.KIND), integer(DRAWS))):
                 self._give_lock()
 
-    def _fill_table(self, objects: Value) -> None:
+    def _fill_table(self) -> None:
         f, table = self.f, self.at(EntryWord.TABLE, "ptr")
 
-        def put(record: Value, array: Value) -> None:
-            data = f.load("ptr", f.offset(array, DATA, "i8"))
+        def put(record: Value, data: Value) -> None:
             f.store(data, f.offset(table, self.field(record, Field.SLOT), "ptr"))
 
         feeds, leaves = self.at(EntryWord.FEED_RECORDS, "ptr"), self.at(EntryWord.LEAF_RECORDS, "ptr")
         with f.loop(0, self.nargs) as feed:
-            put(self.record(feeds, feed.index), self.item(self.args, feed.index))
+            put(self.record(feeds, feed.index), self.item(self.given, feed.index))
         with f.loop(0, self.at(EntryWord.LEAVES)) as leaf:
             record = self.record(leaves, leaf.index)
             with f.when(f.compare("icmp ne", self.field(record, Field.DTYPE, "ptr"), Value("null", "ptr"))):
-                put(record, self.item(objects, leaf.index))
+                put(record, self.item(self.made, leaf.index))
 
     def _draw(self) -> None:
         """Take the run number, as the key of this call's random ops."""

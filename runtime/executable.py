@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, GraphError, StaticGradError, refuse_copies
@@ -19,9 +21,10 @@ from staticgrad.extents import largest
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
-from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, ready, types_of
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, types_of
 from staticgrad.runtime.compiler import Chosen, Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
+from staticgrad.runtime.foreign import as_numpy
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
 from staticgrad.types import Shape, Symbol, TensorType, sizes
@@ -57,6 +60,8 @@ class Executable(vectorcall.Forwarding):
     Fed arrays stay the caller's: they are read until the call returns, and never written. Results are fresh arrays that
     own their memory and that nothing later changes; memory of results that nobody holds any more is recycled
     (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
+
+    Tensors of PyTorch and other arrays that have DLPack's protocol are read, and as ``out`` written, where they lie.
 
     ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program,
     called without a detour (``runtime.vectorcall``); what that does not know comes back to ``_call``.
@@ -139,15 +144,16 @@ class Executable(vectorcall.Forwarding):
                 raise TypeError(f"an executable has no {', '.join(map(repr, named))}: {self._given_in_order()}")
             arrays = self._given(values)
             runner = self._runner(tuple([array.shape for array in arrays]))
-            converted = any(map(operator.is_not, arrays, values))
-            if converted and all(ready(array, x.dtype) for array, x in zip(arrays, self.feeds, strict=True)):
+            if any(map(operator.is_not, arrays, values)):
                 # Now they may be what the fast entry knows; if not, it comes back with arrays that need no conversion.
                 return self.__call__(*arrays) if out is None else self.__call__(*arrays, out=out)
             if out is None:
                 results = self._spread(runner.run(arrays), None)
                 return results[0] if self._single else self._pack(results)
             outs = [out] if self._single else flatten_like(self.fetches, out, "out")
-            results = self._spread(self._run_out(runner, arrays, outs), outs)
+            lying = self._out_arrays(outs)
+            results = self._spread(self._run_out(runner, arrays, lying), lying)
+            results = [result if given is None else given for given, result in zip(outs, results, strict=True)]
             return filled(self.fetches, out, iter(results))
         except Exception as error:
             end_at_user(error)
@@ -156,9 +162,9 @@ class Executable(vectorcall.Forwarding):
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """The arrays that are fed, in a form that the program can read."""
         self._compiler.store.check_open()
-        if len(values) == 1 and isinstance(values[0], Mapping):
-            raise FeedError(f"expected arrays, actual a dict: {self._given_in_order()}")
-        if len(values) != len(self.feeds):
+        if len(values) != len(self.feeds) or (len(values) == 1 and isinstance(values[0], dict)):
+            if len(values) == 1 and isinstance(values[0], Mapping):
+                raise FeedError(f"expected arrays, actual a dict: {self._given_in_order()}")
             names = ", ".join(repr(x.name) for x in self.feeds) or "none"
             missing = self.feeds[len(values) :]
             raise FeedError(
@@ -173,6 +179,17 @@ class Executable(vectorcall.Forwarding):
         return (
             f"it is called with arrays in the order of its feeds, exe({names}); sess.run(fetches, feeds) takes a dict"
         )
+
+    def _out_arrays(self, outs: Sequence[Any]) -> list[Any]:
+        """Arrays over the memory of what is given as ``out``, where it is no array and has such memory."""
+        found = []
+        for place, given in zip(self._places, outs, strict=True):
+            array = None
+            if given is not None and place >= 0 and not isinstance(given, np.ndarray):
+                x = self._tensors[place]
+                array = as_numpy(given, f"out for {x.name!r}", x.source)
+            found.append(given if array is None else array)
+        return found
 
     def _run_out(self, runner: Runner, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Array]:
         leaves = [(place, given) for place, given in zip(self._places, outs, strict=True)]

@@ -24,10 +24,12 @@ T = TypeVar("T")
 def native_part(name: str, constants: Mapping[str, Any], *, quick: bool = True, **values: object) -> NativeModule:
     """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what is filled in
     beside them. ``quick``: it is not optimized."""
-    return NativeModule(_filled(name, {**constants, **values}), GENERIC, quick=quick)
+    return NativeModule(part_text(name, {**constants, **values}), GENERIC, quick=quick)
 
 
-def _filled(name: str, known: Mapping[str, Any]) -> str:
+def part_text(name: str, known: Mapping[str, Any]) -> str:
+    """The text ``<name>.ll``, filled in."""
+
     def value(match: re.Match[str]) -> str:
         first, *inner = match[1].split(".")
         found = known[first]
@@ -47,7 +49,7 @@ def named_words(words: type, base: str) -> str:
 
 def clock() -> str:
     """LLVM text of ``i64 now()``."""
-    return _filled("clock", {"MONOTONIC": time.CLOCK_MONOTONIC}).rstrip()
+    return part_text("clock", {"MONOTONIC": time.CLOCK_MONOTONIC}).rstrip()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

@@ -128,13 +128,15 @@ class SessionState:
 
     def check_open(self) -> None:
         """Raise ``StaticGradError`` if the session is closed, or if this process was forked while it was written."""
-        if self.closed[0] == TORN:
+        closed = self.closed.item()
+        if not closed:
+            return
+        if closed == TORN:
             raise StaticGradError(
                 "this process was forked while another thread was writing the session's variables or gradients, of"
                 " which it has but a part: make a new session here, or fork while no thread runs a program that writes"
             )
-        if self.closed[0]:
-            raise StaticGradError("the session is closed")
+        raise StaticGradError("the session is closed")
 
     def _tear(self) -> None:
         """In a forked child: another thread of the parent was changing the state."""

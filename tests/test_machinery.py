@@ -38,9 +38,9 @@ def test_a_text_takes_constants_words_and_values_and_refuses_other_names(
     monkeypatch.setattr(machinery, "__file__", str(tmp_path / "machinery.py"))
     (tmp_path / "part.ll").write_text("i64 $ROW, $Record.END, $where\n", encoding="ascii")
     known = {"ROW": 3, "Record": threads.ThreadRecord, "where": "%place"}
-    assert machinery._filled("part", known) == "i64 3, 4, %place\n"
+    assert machinery.part_text("part", known) == "i64 3, 4, %place\n"
     with pytest.raises(KeyError, match="where"):
-        machinery._filled("part", {name: known[name] for name in ("ROW", "Record")})
+        machinery.part_text("part", {name: known[name] for name in ("ROW", "Record")})
 
 
 def test_words_are_named_in_text_as_in_python() -> None:

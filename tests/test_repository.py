@@ -89,7 +89,7 @@ def test_texts_of_native_parts_are_shipped_and_used() -> None:
     assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad.runtime"] == ["*.ll"]
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "runtime").glob("*.py"))
     texts = {path.stem for path in (ROOT / "runtime").rglob("*.ll")}
-    assert texts == set(re.findall(r'(?:native_part|_filled)\(\s*"(\w+)"', sources))
+    assert texts == set(re.findall(r'(?:native_part|part_text)\(\s*"(\w+)"', sources))
 
 
 def test_version_is_said_once() -> None:
