@@ -7,15 +7,15 @@ of Python and tensors of other frameworks are read where they lie (``runtime.for
 expected — another shape, a list, an array to be cast, a lock that is held, a closed session — is left to the
 executable's ``slow`` path in Python, which converts it or raises.
 
-The GIL is held while the descriptor's memory is used, except inside programs that take long; ``busy`` says that one of
-those is running, and a second call goes the slow way, which has memory of its own. Programs that touch state take the
-session's lock (``runtime.locks``); those that keep the GIL look whether nobody holds it (its gate is zero) instead.
-What a run changes beside variables (their versions, the run number, which gradients are there) is changed here, so that
-no exception comes between.
+A descriptor's memory is one call's at a time: ``busy`` says that it is in use, and a second call goes the slow way,
+which has memory of its own. Programs that touch state take the session's lock (``runtime.locks``); those that keep the
+GIL look whether nobody holds it (its gate is zero) instead; where there is no GIL, all take it. What a run changes
+beside variables (their versions, the run number, which gradients are there) is changed here, so that no exception comes
+between.
 
 It reads fields of array, list and tuple objects directly. Their offsets are not asked for by version: they are probed
-on real objects, once in a process, and where one differs (another interpreter, a free-threaded build, a layout to come)
-there is no fast entry, and every call goes the way through Python.
+on real objects, once in a process, and where one differs (another interpreter, a layout to come) there is no fast
+entry, and every call goes the way through Python.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from staticgrad.frozen import frozen
 from staticgrad.runtime import foreign, results
 from staticgrad.runtime.locks import addresses
 from staticgrad.runtime.machinery import once
-from staticgrad.runtime.vectorcall import MethodDef, function_of, interpreter_address, is_known
+from staticgrad.runtime.vectorcall import IS_FREE_THREADED, MethodDef, function_of, interpreter_address, is_known
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -77,7 +77,8 @@ class EntryWord:
     RAISE = 28
     GUARDED = 29  # whether any of the words from LOCK on is set
     WRITING_BEFORE = 30
-    FIRST_API = 31
+    NEXT = 31  # where there is no GIL: the words of another frame for calls at the same time, or null
+    FIRST_API = 32
 
 
 API = (
@@ -177,6 +178,7 @@ class _EntryRuntime:
 
     module: NativeModule
     definition: MethodDef
+    fence: Callable[[], None]
     api: np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -187,6 +189,11 @@ def _text(target: Target) -> str:
     from staticgrad.runtime import entry_text
 
     return entry_text.text(target)
+
+
+def _key() -> str:
+    """The name under which machine code of the entry is kept: it differs by interpreter."""
+    return f"entry for {sys.implementation.cache_tag}{' without the GIL' * IS_FREE_THREADED}"
 
 
 @once
@@ -202,9 +209,17 @@ def _machinery() -> _EntryRuntime | None:
         if name not in addresses:
             addresses[name] = interpreter_address(name)
     target = current_target()
-    native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
+    native = NativeModule(functools.partial(_text, target), target, key=_key())
     definition = MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
-    return _EntryRuntime(native, definition, np.array([addresses[name] for name in API], np.uint64))
+    fence = ctypes.CFUNCTYPE(None)(native.address("order"))
+    return _EntryRuntime(native, definition, fence, np.array([addresses[name] for name in API], np.uint64))
+
+
+def _order() -> None:
+    """Let others see what was written before, before anything that follows is read."""
+    machinery = _machinery()
+    assert machinery is not None
+    machinery.fence()
 
 
 def forward_address() -> int:
@@ -295,9 +310,12 @@ def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
 
 def closed(words: Descriptor) -> bool:
     """Let an entry know no arrays, so that every call goes the slow way; False, and it stays as it is, where one is
-    running. Each step is one to other threads, and a call looks at the word for the feeds first."""
+    running. Each step is one to other threads, and a call says that it runs before it looks at the word for the feeds:
+    of the two at least one sees the other."""
     before = words[EntryWord.FEED_RECORDS]
     words[EntryWord.FEED_RECORDS] = _UNKNOWN_ADDRESS
+    if IS_FREE_THREADED:
+        _order()
     if words[EntryWord.BUSY]:
         words[EntryWord.FEED_RECORDS] = before
         return False
@@ -313,6 +331,12 @@ class Records:
         (given, given_dims), (made, made_dims) = _records(feeds, made=False), _records(leaves, made=True)
         self.feeds, self.leaves = given.ctypes.data, made.ctypes.data
         self.kept = given, given_dims, made, made_dims
+
+
+def follow(words: Descriptor, other: Descriptor) -> None:
+    """Let calls that find ``words`` in use take those of ``other``, a frame for the same arrays."""
+    words.kept += (other,)
+    words[EntryWord.NEXT] = other.ctypes.data
 
 
 def open_for(words: Descriptor, records: Records) -> None:

@@ -35,13 +35,16 @@ from staticgrad.runtime.foreign import ForeignWord, ProducerWord
 from staticgrad.runtime.locks import BRIEF
 from staticgrad.runtime.locks import LockWord as Lock
 from staticgrad.runtime.machinery import named_words, part_text
-from staticgrad.runtime.vectorcall import HEAD, WORD
+from staticgrad.runtime.vectorcall import HEAD, IS_FREE_THREADED, WORD
 from staticgrad.runtime.vectorcall import ObjectWord as Hidden
 
 
 def text(target: Target) -> str:
-    """A module with the functions ``enter`` and ``forward``."""
+    """A module with the functions ``enter``, ``forward`` and ``order``."""
     module = IRModule(target)
+    order = module.function("order", [], internal=False)
+    order.line("fence seq_cst")
+    order.finish()
     _EntryWriter(module).write()
     _write_forward(module)
     places = {"words": (ForeignWord, "%known"), "fields": (Field, "%record"), "producer": (ProducerWord, "%producer")}
@@ -75,7 +78,7 @@ class _EntryWriter:
             return Value("", "void")
         return self.f.emit(result, text)
 
-    def require(self, condition: Value, otherwise: str = "miss") -> None:
+    def require(self, condition: Value, otherwise: str = "leave") -> None:
         going_on = self.f.label("on")
         self.f.branch_if(condition, going_on, otherwise)
         self.f.block(going_on)
@@ -148,7 +151,7 @@ class _EntryWriter:
         self.given = f.emit("ptr", f"alloca ptr, {feeds}, align 8")  # where the data of feeds lie
         self.numbers = f.emit("ptr", f"alloca i64, {feeds}, align 8")  # those that are numbers of Python
         self.spare = f.emit("ptr", "alloca i64, align 8")
-        self.require(self.same(f.load("i64", self.at(EntryWord.CLOSED, "ptr")), 0))
+        self._take_words()
         self._check_feeds()
         f.branch_if(self.is_null(self.names), "fresh", "given")
         f.block("given")
@@ -163,12 +166,46 @@ class _EntryWriter:
         with self._where_set(EntryWord.LOCK):
             self._give_lock()
         self.call("Py_DecRef", "void", f.load("ptr", answer))
+        f.branch("leave")
+        f.block("leave")
+        self._give_words()
         f.branch("miss")
         f.block("miss")
         f.ret(
             self.call("PyObject_Vectorcall", "ptr", self.at(EntryWord.SLOW, "ptr"), self.args, self.nargs, self.names)
         )
         f.finish()
+
+    # -- the words, which are one call's at a time
+
+    def _take_words(self) -> None:
+        """Say that the words are in use, unless they are; where there is no GIL those of another frame may be free."""
+        f, first = self.f, self.words
+        if IS_FREE_THREADED:
+            before, look, other = f.label("before"), f.label("look"), f.label("other")
+            f.branch(before)
+            f.block(before)
+            f.branch(look)
+            f.block(look)
+            self.words = Value("%frame", "ptr")
+            f.line(f"%frame = phi ptr [ {first.text}, %{before} ], [ %next_frame, %{other} ]")
+        self.require(self.same(f.load("i64", self.at(EntryWord.CLOSED, "ptr")), 0), "miss")
+        busy = f.offset(self.words, EntryWord.BUSY, "i64")
+        if not IS_FREE_THREADED:
+            self.require(self.same(f.load("i64", busy), 0), "miss")
+            f.store(integer(1), busy)
+            return
+        pair = f.emit("{ i64, i1 }", f"cmpxchg {busy}, i64 0, i64 1 seq_cst seq_cst")
+        taken = f.label("taken")
+        f.branch_if(f.emit("i1", f"extractvalue {pair}, 1"), taken, other)
+        f.block(other)
+        f.line(f"%next_frame = load ptr, {f.offset(self.words, EntryWord.NEXT, 'i64')}")
+        f.branch_if(self.is_null(Value("%next_frame", "ptr")), "miss", look)
+        f.block(taken)
+
+    def _give_words(self) -> None:
+        busy = self.f.offset(self.words, EntryWord.BUSY, "i64")
+        self.f.line(f"store atomic i64 0, {busy} release, align 8")
 
     def _check_feeds(self) -> None:
         f = self.f
@@ -292,6 +329,7 @@ class _EntryWriter:
         self.call("Py_DecRef", "void", f.load("ptr", answer))
         f.branch("failed")
         f.block("failed")  # with a Python exception set
+        self._give_words()
         f.ret(null)
         f.block(done)
 
@@ -340,16 +378,11 @@ class _EntryWriter:
         guarded = f.compare("icmp ne", self.at(EntryWord.GUARDED), integer(0))
         with f.when(guarded):
             self._take_lock(answer)
-        self.require(self.same(self.at(EntryWord.BUSY), 0), "drop")
-        # Making results and waiting let other threads run, which may have pointed the entry at other sizes.
-        self.require(f.compare("icmp eq", self.at(EntryWord.FEED_RECORDS, "ptr"), self.known), "drop")
         gate = self.at(EntryWord.GATE, "ptr")
         with f.when(f.compare("icmp ne", gate, null)):
             self.require(self.same(f.load("i64", gate), 0), "drop")
         self._fill_table()
         self._draw()
-        busy = f.offset(self.words, EntryWord.BUSY, "i64")
-        f.store(integer(1), busy)
         with f.when(guarded):
             self._begin()
         status = self._call_main()
@@ -358,7 +391,6 @@ class _EntryWriter:
                 self._end()
             self._fail(status, answer)
             f.block(f.label("unreachable"))
-        f.store(integer(0), busy)
         writes, addresses = self.at(EntryWord.WRITES, "ptr"), self.at(EntryWord.VERSION_ADDRESSES, "ptr")
         with f.loop(0, self.at(EntryWord.VERSIONS)) as written:
             number = f.binary("add", f.load("i64", writes), integer(1))
@@ -369,6 +401,7 @@ class _EntryWriter:
             with f.loop(0, self.at(EntryWord.MARKS)) as mark:
                 f.store(integer(1), self.item(marks, mark.index))
             self._end()
+        self._give_words()
         f.ret(f.load("ptr", answer))
 
     # -- the session's lock
@@ -389,6 +422,7 @@ class _EntryWriter:
             status = f.emit("i32", f"call i32 {acquire.text}({self.at(EntryWord.LOCK, 'ptr')}, {self._kind()})")
             with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
                 self.call("Py_DecRef", "void", f.load("ptr", answer))
+                self._give_words()
                 f.ret(Value("null", "ptr"))
                 f.block(f.label("unreachable"))
 
@@ -469,19 +503,18 @@ class _EntryWriter:
         random, key = self.at(EntryWord.RANDOM, "ptr"), self.at(EntryWord.KEY, "ptr")
         with f.when(f.compare("icmp ne", random, null)):
             number = f.load("i64", f.offset(key, 1, "i64"))
-            place = f.offset(random, 1, "i64")
-            with f.when(self.same(f.load("i64", place), f.binary("add", number, integer(1)))):
-                f.store(number, place)
+            place, after = f.offset(random, 1, "i64"), f.binary("add", number, integer(1))
+            f.emit("{ i64, i1 }", f"cmpxchg {place}, {after}, {number} monotonic monotonic")
         self.call("Py_DecRef", "void", f.load("ptr", answer))
         with f.when(f.compare("icmp eq", status, integer(INTERRUPTED, "i32"))):
-            f.store(integer(0), f.offset(self.words, EntryWord.BUSY, "i64"))
+            self._give_words()
             f.line(f"call void {self.at(EntryWord.RAISE, 'ptr').text}({self.at(EntryWord.POOL, 'ptr')})")
             f.ret(null)
             f.block(f.label("unreachable"))
         code = self.call("PyLong_FromLong", "ptr", f.emit("i64", f"sext {status} to i64"))
         raised = self.call("PyObject_CallOneArg", "ptr", self.at(EntryWord.FAIL, "ptr"), code)
         self.call("Py_DecRef", "void", code)
-        f.store(integer(0), f.offset(self.words, EntryWord.BUSY, "i64"))
+        self._give_words()
         f.ret(raised)  # null: the exception is set
 
 
@@ -494,9 +527,15 @@ def _write_forward(module: IRModule) -> None:
     def word(number: int, type_: str = "ptr") -> str:
         return f.load(type_, f.offset(x, integer(HEAD + WORD * number), "i8")).text
 
-    slot = f.load("i64", f.offset(x, integer(HEAD + WORD * Hidden.SLOT), "i8"))
-    target = f.load("ptr", f.offset(x, slot, "i8"))
-    f.line(f"call void {word(Hidden.HOLD)}({target})")
+    if IS_FREE_THREADED:
+        target = f.emit("ptr", f"call ptr {word(Hidden.HOLD)}({x}, ptr {word(Hidden.SLOT)})")
+        with f.when(f.compare("icmp eq", target, Value("null", "ptr"))):
+            f.ret(target)
+            f.block(f.label("unreachable"))
+    else:
+        slot = f.load("i64", f.offset(x, integer(HEAD + WORD * Hidden.SLOT), "i8"))
+        target = f.load("ptr", f.offset(x, slot, "i8"))
+        f.line(f"call void {word(Hidden.HOLD)}({target})")
     answer = f.emit("ptr", f"call ptr {word(Hidden.CALL)}({target}, {args}, {count}, {names})")
     f.line(f"call void {word(Hidden.RELEASE)}({target})")
     f.ret(answer)

@@ -82,7 +82,9 @@ class Executable(vectorcall.Forwarding):
     """
 
     __slots__ = {
-        **dict.fromkeys(("__call__", "__weakref__", "_compiler", "_entries", "_exact", "_fixed", "_latest", "_leaves")),
+        **dict.fromkeys(
+            ("__call__", "__weakref__", "_compiler", "_entries", "_exact", "_fast", "_fixed", "_latest", "_leaves")
+        ),
         **dict.fromkeys(("_list", "_made", "_options", "_pack", "_places", "_plain", "_points", "_runners", "_shared")),
         **dict.fromkeys(("_single", "_tensors")),
         "feeds": "The tensors that are fed, in the order of the arrays.",
@@ -118,6 +120,7 @@ class Executable(vectorcall.Forwarding):
         self._entries: dict[Shapes, Callable[..., Any]] = {}
         self._shared: dict[int, tuple[Runner, FastEntry, Callable[..., Any]]] = {}  # by programs that serve many sizes
         self._points: dict[Shapes, Callable[[], bool]] = {}
+        self._fast: dict[Shapes, FastEntry] = {}  # of programs for these sizes alone
         self._latest: Runner | None = None
         self._fixed: frozenset[Symbol] = frozenset()
         self._made: dict[Shapes, Chosen] = {}
@@ -143,10 +146,13 @@ class Executable(vectorcall.Forwarding):
             if named:
                 raise TypeError(f"an executable has no {', '.join(map(repr, named))}: {self._given_in_order()}")
             arrays = self._given(values)
-            runner = self._runner(tuple([array.shape for array in arrays]))
+            shapes = tuple([array.shape for array in arrays])
+            runner = self._runner(shapes)
             if any(map(operator.is_not, arrays, values)):
                 # Now they may be what the fast entry knows; if not, it comes back with arrays that need no conversion.
                 return self.__call__(*arrays) if out is None else self.__call__(*arrays, out=out)
+            if vectorcall.IS_FREE_THREADED and shapes in self._fast:
+                self._fast[shapes].widen()
             if out is None:
                 results = self._spread(runner.run(arrays), None)
                 return results[0] if self._single else self._pack(results)
@@ -251,14 +257,17 @@ class Executable(vectorcall.Forwarding):
         runner = made.runner
         if len(self._runners) >= KEPT_PROGRAMS:
             oldest = next(iter(self._runners))
-            for known in (self._runners, self._entries, self._points, self._made):
+            for known in (self._runners, self._entries, self._fast, self._points, self._made):
                 known.pop(oldest, None)
         self._made[shapes] = made
         self._note(made, shapes)
         types = tuple(feeds.values())
-        entry = (
-            self._entry(runner, types) if made.served is None else self._sized_entry(made.served, runner, types, shapes)
-        )
+        if made.served is None:
+            fast: list[FastEntry] = []
+            entry = self._entry(runner, types, fast)
+            self._fast.update((shapes, one) for one in fast)
+        else:
+            entry = self._sized_entry(made.served, runner, types, shapes)
         self._entries[shapes] = entry
         if entry != self._call:
             self._start()
@@ -291,9 +300,7 @@ class Executable(vectorcall.Forwarding):
         self._points[shapes] = native.pointing(fast, types, self._places)
         return function
 
-    def _entry(
-        self, runner: Runner, types: Sequence[TensorType], made: list[FastEntry] | None = None
-    ) -> Callable[..., Any]:
+    def _entry(self, runner: Runner, types: Sequence[TensorType], made: list[FastEntry]) -> Callable[..., Any]:
         """The fastest function that does what ``_call`` does for arrays of these types; what it stands on is added to
         ``made``."""
         mentioned = [place for place in self._places if place >= 0]
@@ -306,8 +313,7 @@ class Executable(vectorcall.Forwarding):
         fast = native.entry(types, self._places, self._single, slow)
         if fast is None:
             return self._call
-        if made is not None:
-            made.append(fast)
+        made.append(fast)
         entry = fast.function
         if flat:
             return entry

@@ -175,12 +175,12 @@ $places
   %some = icmp sgt i64 %waiters, 0
   br i1 %some, label %waking, label %done
 waking:
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  $begin_waking
   %SERIAL_before = load i64, ptr %SERIAL
   %SERIAL_after = add i64 %SERIAL_before, 1
   store i64 %SERIAL_after, ptr %SERIAL
   call i32 @pthread_cond_broadcast(ptr %WAKE)
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  $end_waking
   br label %done
 done:
   ret void
@@ -192,6 +192,7 @@ $places
   %until = alloca [2 x i64], align 8
   %fine_place = getelementptr i64, ptr %until, i64 1
   %before = load i64, ptr %SERIAL
+  $end
   %thread = call ptr @PyEval_SaveThread()
   call i32 @clock_gettime(i32 $clock, ptr %until)
   %seconds = load i64, ptr %until
@@ -217,8 +218,11 @@ awake:
   call i32 @pthread_mutex_unlock(ptr %MUTEX)
   call void @PyEval_RestoreThread(ptr %thread)
   %away = sub i64 0, %me
+  $begin
   call void @rename(ptr %WAITERS, i64 %me, i64 %away)
+  $end
   %raised = call i32 @PyErr_CheckSignals()
+  $begin
   call void @rename(ptr %WAITERS, i64 %away, i64 %me)
   %bad = icmp ne i32 %raised, 0
   %answer = select i1 %bad, i32 -1, i32 %slept
@@ -236,7 +240,9 @@ $places
   %number = call ptr @PyLong_FromUnsignedLongLong(i64 %owner)
   store ptr %number, ptr %arguments
   %report = load ptr, ptr %REPORT
+  $end
   %answer = call ptr @PyObject_Vectorcall(ptr %report, ptr %arguments, i64 2, ptr null)
+  $begin
   call void @Py_DecRef(ptr %number)
   call void @Py_DecRef(ptr %waited)
   %raised = icmp eq ptr %answer, null
@@ -254,6 +260,7 @@ $places
   %me = call i64 @pthread_self()
   %is_shared = icmp eq i64 %kind, $SHARED
   %is_exclusive = icmp eq i64 %kind, $EXCLUSIVE
+  $begin
   br label %try
 try:
   %waited = phi i64 [ 0, %0 ], [ %slices, %again ]
@@ -312,11 +319,14 @@ again:
   br label %try
 refuse:
   %refusal = load ptr, ptr %REFUSE
+  $end
   call ptr @PyObject_Vectorcall(ptr %refusal, ptr null, i64 0, ptr null)
+  $begin
   br label %leave
 leave:
   call void @remove(ptr %WAITERS, i64 %me)
   call void @wake(ptr %lock)
+  $end
   ret i32 -1
 enter:
   call void @remove(ptr %WAITERS, i64 %me)
@@ -331,18 +341,21 @@ take:
   br i1 %is_shared, label %read_it, label %own_it
 read_it:
   call void @append(ptr %READERS, i64 %me)
+  $end
   ret i32 0
 own_it:
   store i64 %me, ptr %OWNER
   %DEPTH_before = load i64, ptr %DEPTH
   %DEPTH_after = add i64 %DEPTH_before, 1
   store i64 %DEPTH_after, ptr %DEPTH
+  $end
   ret i32 0
 }
 
 define void @release(ptr %lock, i64 %kind) {
 $places
   %me = call i64 @pthread_self()
+  $begin
   %GATE_before = load i64, ptr %GATE
   %GATE_after = sub i64 %GATE_before, 1
   store i64 %GATE_after, ptr %GATE
@@ -364,6 +377,7 @@ left:
   call void @wake(ptr %lock)
   br label %done
 done:
+  $end
   ret void
 }
 

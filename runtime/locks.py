@@ -3,8 +3,9 @@
 A signal handler may raise between any two bytecodes of Python, also between the last one that takes a lock and the
 first one that is sure to give it back. So a lock is not taken by Python code: ``lock.exclusive(function, *arguments)``
 takes it, calls the function, and gives it back whatever the function did, in one function of machine code with
-CPython's own calling convention. The words of a lock are read and written with the GIL held, so each change of them is
-one step for all of Python. Compiled entries take the same locks (``runtime.entry_text``).
+CPython's own calling convention. The words of a lock are read and written with the GIL held (where there is none, with
+the lock's ``MUTEX``), so each change of them is one step for all of Python. Compiled entries take the same locks
+(``runtime.entry_text``).
 
     brief       for what is done in Python and for short readers: waits for an exclusive or brief holder
     shared      for long readers, which run side by side: waits as brief does, then lets others in
@@ -47,7 +48,7 @@ import numpy as np
 
 from staticgrad.errors import StaticGradError
 from staticgrad.runtime.machinery import named_words, native_part, once
-from staticgrad.runtime.vectorcall import MethodDef, function_of, is_known
+from staticgrad.runtime.vectorcall import IS_FREE_THREADED, MethodDef, function_of, is_known
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -88,9 +89,13 @@ class _LockRuntime:
     def __init__(self) -> None:
         linux = sys.platform == "linux"  # elsewhere a condition waits by the time of day
         clock = time.CLOCK_MONOTONIC if linux else time.CLOCK_REALTIME
+        lock, unlock = (f"call i32 @pthread_mutex_{name}(ptr %MUTEX)" for name in ("lock", "unlock"))
+        steps = {"begin": lock, "end": unlock, "begin_waking": "", "end_waking": ""}
+        if not IS_FREE_THREADED:
+            steps = {"begin": "", "end": "", "begin_waking": lock, "end_waking": unlock}
         self.module = native_part(
             "locks",
-            globals(),
+            {**globals(), **steps},
             declarations="declare i32 @pthread_condattr_setclock(ptr, i32)" if linux else "",
             set_clock=f"call i32 @pthread_condattr_setclock(ptr %attributes, i32 {clock})" if linux else "",
             places=named_words(LockWord, "%lock"),

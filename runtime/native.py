@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ from staticgrad.runtime.entry import (
     EntryWord,
     Records,
     closed,
+    follow,
     make_entry,
     open_for,
 )
@@ -53,6 +55,7 @@ from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
 from staticgrad.runtime.state import SessionState, aligned_copy
+from staticgrad.runtime.vectorcall import IS_FREE_THREADED
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ KEEP_LOCK_BELOW = 8e-6
 IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by other programs as well
 
 _Main = Callable[[int, int, int], int]
+_Entry = tuple[Callable[..., Any], Descriptor]
 _RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -130,15 +134,26 @@ class CallFrame:
 
 class FastEntry:
     """A function in machine code that runs a program, its descriptor, and the memory of its calls. ``lock`` is held
-    while it is pointed at other sizes."""
+    while it is pointed at other sizes. ``make`` makes another one for the same arrays."""
 
-    __slots__ = ("frame", "function", "lock", "words")
+    __slots__ = ("_chain", "_make", "frame", "function", "lock", "words")
 
-    def __init__(self, function: Callable[..., Any], words: Descriptor, frame: CallFrame) -> None:
-        self.function = function
-        self.words = words
+    def __init__(
+        self, made: tuple[Callable[..., Any], Descriptor], frame: CallFrame, make: Callable[[], _Entry | None]
+    ) -> None:
+        self.function, self.words = made
         self.frame = frame
         self.lock = threading.Lock()
+        self._chain, self._make = [self.words], make
+
+    def widen(self) -> None:
+        """Have memory ready for one more call at once, if all that is ready is in use; no more than there are cores."""
+        with self.lock:
+            if len(self._chain) < (os.cpu_count() or 1) and all(words[EntryWord.BUSY] for words in self._chain):
+                made = self._make()
+                if made is not None:
+                    follow(self._chain[-1], made[1])
+                    self._chain.append(made[1])
 
 
 class NativeRunner:
@@ -380,8 +395,11 @@ class NativeRunner:
                 word[0] = 1
 
     def _make_call(self, frame: CallFrame) -> tuple[Callable[[], Any], Descriptor] | None:
-        kind = DRAWS if self._kind is None and self._keys else self._kind
-        return make_entry(self._spec(frame, (), (), lock=kind, slow=_refuse, fail=_end))
+        return make_entry(self._spec(frame, (), (), lock=self._kind_of_hold(), slow=_refuse, fail=_end))
+
+    def _kind_of_hold(self) -> int | None:
+        """How a call holds the session's lock, if it does."""
+        return DRAWS if self._kind is None and self._keys else self._kind
 
     def _call_plainly(
         self, frame: CallFrame, arena: int, first: Sequence[Callable[[], object]], then: Sequence[Callable[[], object]]
@@ -469,16 +487,21 @@ class NativeRunner:
             return None
         given, leaves = self._array_specs(feeds, places)
         frame, lock = self._new_frame(), None if self.keeps_lock else self._kind
+        if IS_FREE_THREADED:
+            lock = self._kind_of_hold()
 
-        def fail(status: int) -> None:
-            raise self._error(status, frame)
+        def make(frame: CallFrame) -> _Entry | None:
+            def fail(status: int) -> None:
+                raise self._error(status, frame)
 
-        spec = self._spec(frame, given, leaves, lock=lock, single=single, slow=slow, fail=fail, kept=(self, frame))
-        made = make_entry(spec)
-        if made is None:
-            return None
-        frame.sizes[:] = self._numbers
-        return FastEntry(made[0], made[1], frame)
+            frame.sizes[:] = self._numbers
+            kept = self, frame
+            return make_entry(
+                self._spec(frame, given, leaves, lock=lock, single=single, slow=slow, fail=fail, kept=kept)
+            )
+
+        made = make(frame)
+        return None if made is None else FastEntry(made, frame, lambda: make(self._new_frame()))
 
     def pointing(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> Callable[[], bool]:
         """A function that lets an entry of this program take arrays of these types, at these open sizes; it gives False

@@ -14,6 +14,9 @@ interpreter's stack.
 ``runtime.entry_text``), which CPython calls, and what that needs. A class made by a ``class`` statement is not called
 so by itself: its flag is set in the type object, once every field that is relied on has been found where it is
 expected.
+
+Without the GIL another thread may put something else into a slot between reading it and holding what was read: there
+``forward`` has the interpreter read the attribute.
 """
 
 from __future__ import annotations
@@ -28,13 +31,14 @@ class ObjectWord:
     """The hidden words of an object, behind the head that all objects have."""
 
     VECTORCALL = 0  # the address of forward, null before ``start``
-    SLOT = 1  # offset of what ``__call__`` is
+    SLOT = 1  # offset of what ``__call__`` is; without the GIL its name
     CALL = 2  # PyObject_Vectorcall
-    HOLD = 3  # Py_IncRef
+    HOLD = 3  # Py_IncRef; without the GIL PyObject_GetAttr
     RELEASE = 4  # Py_DecRef
 
 
-HEAD = 16  # bytes of an object's head: its count of references, its type
+IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")  # built so: threads of Python run side by side
+HEAD = 32 if IS_FREE_THREADED else 16  # bytes of an object's head: its count of references, its type
 WORD = 8
 WORDS = 5
 HIDDEN = HEAD + WORD * WORDS
@@ -43,7 +47,7 @@ HIDDEN = HEAD + WORD * WORDS
 BASETYPE, HAVE_VECTORCALL = 1 << 10, 1 << 11
 TP_CALL, TP_MEMBERS = 50, 72
 T_PYSSIZET, READONLY = 19, 1
-TP_BASICSIZE, TP_VECTORCALL_OFFSET, TP_FLAGS = 32, 56, 168
+TP_BASICSIZE, TP_VECTORCALL_OFFSET, TP_FLAGS = HEAD + 16, HEAD + 40, HEAD + 152
 
 
 class _Member(ctypes.Structure):
@@ -86,8 +90,7 @@ def interpreter_address(name: str) -> int:
 
 
 def is_known() -> bool:
-    """True if objects begin as they do in CPython of 64 bits: not in another interpreter, in a build for debugging or
-    without the GIL."""
+    """True if objects begin as they do in CPython of 64 bits: not in another interpreter or a build for debugging."""
     return sys.implementation.name == "cpython" and sys.maxsize > 2**62 and object.__basicsize__ == HEAD
 
 
@@ -109,6 +112,7 @@ def _make_base() -> type:
     return made
 
 
+_CALL = sys.intern("__call__")
 _KEPT: list[object] = []  # what the type was made of, which some versions go on reading
 
 if TYPE_CHECKING:
@@ -152,10 +156,8 @@ def start(x: Forwarding, forward: int, slot: int) -> None:
     if not slot:
         return
     words = (ctypes.c_uint64 * WORDS).from_address(id(x) + HEAD)
-    words[ObjectWord.SLOT] = slot
+    words[ObjectWord.SLOT] = id(_CALL) if IS_FREE_THREADED else slot
     words[ObjectWord.CALL] = interpreter_address("PyObject_Vectorcall")
-    words[ObjectWord.HOLD], words[ObjectWord.RELEASE] = (
-        interpreter_address("Py_IncRef"),
-        interpreter_address("Py_DecRef"),
-    )
+    words[ObjectWord.HOLD] = interpreter_address("PyObject_GetAttr" if IS_FREE_THREADED else "Py_IncRef")
+    words[ObjectWord.RELEASE] = interpreter_address("Py_DecRef")
     words[ObjectWord.VECTORCALL] = forward

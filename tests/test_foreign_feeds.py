@@ -191,7 +191,7 @@ def test_drawn_tensors_of_any_strides_and_kinds_are_read_as_arrays_are() -> None
         whole = tuple(n * abs(s.step) if n else 0 for n, s in zip(shape, steps, strict=True))
         dtype = np.dtype(str(RNG.choice(["f4", "f8", "i4", "i8", "u1", "b1"])))
         values = RNG.integers(0, 2 if dtype.kind == "b" else 50, (*whole, 2)).astype(dtype)
-        array = values.transpose(*reversed(range(rank + 1)))[0].transpose(*reversed(range(rank)))[steps]
+        array = values.transpose(*reversed(range(rank + 1)))[0, ...].transpose(*reversed(range(rank)))[(*steps, ...)]
         array = array.copy() if RNG.random() < 0.5 else array
         key = (array.shape, dtype)
         if key not in executables:
