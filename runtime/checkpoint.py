@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
-from staticgrad.frozen import frozen
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
-from staticgrad.runtime import files
+from staticgrad.runtime import files, tensorfile
 from staticgrad.runtime.state import SessionState
 
 FORMAT = "staticgrad.checkpoint.2"
@@ -42,15 +40,13 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
 
 
 def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
-    from safetensors.numpy import save as to_bytes
-
     written = {key: key for key in store.graph.variables} if chosen is None else chosen
     values = {name: store.array(key) for name, key in written.items()}
     notes = {"format": FORMAT}
     if chosen is None:
         notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
     notes |= _declared_text(store, written)
-    return to_bytes(values, notes | {"digest": digest_of(values, notes)})
+    return tensorfile.to_bytes(values, notes | {"digest": digest_of(values, notes)})
 
 
 def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
@@ -114,25 +110,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str
         FormatError: a damaged or foreign file.
         OSError: the file can't be read.
     """
-    from safetensors import SafetensorError, safe_open
-
-    _check_readable(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = dict(file.metadata() or {})
-            names = file.keys()
-            values = {name: np.array(file.get_tensor(name)) for name in names}
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
-        raise FormatError(f"{path}: no checkpoint, or a damaged one: {error}") from error
-    _check_whole(path, values, metadata)
-    return values, metadata
-
-
-def _check_readable(path: str | os.PathLike[str]) -> None:
-    """Leave what is missing or may not be read to the operating system, whose error it is, not one of format."""
-    files.check_regular(path)
-    with open(path, "rb"):
-        pass
+    values, notes = tensorfile.read(path)
+    _check_whole(path, values, notes)
+    return values, notes
 
 
 def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
@@ -283,43 +263,3 @@ def _warn_of_others(
                 f' variables={{f"{prefixes[-1]}.{{v.name}}": v for v in net.parameters() + net.buffers()}} takes that;'
                 " {v.name: v for v in …} says that the first is meant",
             )
-
-
-# -- looking at a file ------------------------------------------------------------------------------------------------
-
-NBYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
-
-
-@frozen
-class ArrayHeader:
-    """An array in a safetensors file; ``dtype`` in the format's own spelling."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * NBYTES.get(self.dtype, 8)
-
-
-def contents(path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str, str]]:
-    """The headers of the arrays that a safetensors file holds, by name, and its metadata; no array is read.
-
-    Raises:
-        FormatError: a damaged file, or one of another format.
-        OSError: the file can't be read.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    _check_readable(path)
-    entries = []
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = dict(file.metadata() or {})
-            for name in sorted(file.keys()):
-                part = file.get_slice(name)
-                entries.append(ArrayHeader(name, tuple(part.get_shape()), str(part.get_dtype())))
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
-        raise FormatError(f"{path}: no safetensors file, or a damaged one: {error}") from error
-    return entries, metadata

@@ -398,7 +398,7 @@ class NativeRunner:
         return make_entry(self._spec(frame, (), (), lock=self._kind_of_hold(), slow=_refuse, fail=_end))
 
     def _kind_of_hold(self) -> int | None:
-        """How a call holds the session's lock, if it does."""
+        """The kind of hold on the session's lock during a call, or None."""
         return DRAWS if self._kind is None and self._keys else self._kind
 
     def _call_plainly(

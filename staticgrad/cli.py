@@ -231,7 +231,7 @@ def _info(_: argparse.Namespace) -> None:
     from staticgrad.tables import table
 
     target = current_target()
-    packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors", "ml_dtypes")
+    packages = ("staticgrad", "numpy", "llvmlite", "networkx", "ml_dtypes")
     rows = [
         *((name, _version(name)) for name in packages),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
@@ -333,10 +333,10 @@ def _benchmarks() -> Path:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    from staticgrad.runtime.checkpoint import contents
+    from staticgrad.runtime.tensorfile import headers
     from staticgrad.tables import byte_text, table
 
-    entries, notes = contents(arguments.file)
+    entries, notes = headers(arguments.file)
     rows = [(_printable(e.name), str(list(e.shape)), e.dtype, str(e.nbytes)) for e in entries]
     print(table(("name", "shape", "dtype", "bytes"), rows, right=(3,)))
     print(f"\n{len(entries)} arrays, {byte_text(sum(e.nbytes for e in entries))}")

@@ -24,7 +24,7 @@ from support.declaring import f32
 
 import staticgrad as sg
 from staticgrad.graph import Tensor
-from staticgrad.runtime import checkpoint, files
+from staticgrad.runtime import checkpoint, files, tensorfile
 
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners, modes and links of files")
 
@@ -135,7 +135,7 @@ def test_what_is_no_regular_file_is_refused_and_stays(
     refusals: list[str] = []
 
     def use() -> None:
-        for call in (saved[0].save, saved[0].restore, checkpoint.contents):
+        for call in (saved[0].save, saved[0].restore, tensorfile.headers):
             try:
                 call(path)
             except sg.FormatError as error:
@@ -364,7 +364,7 @@ class Pair(sg.nn.Module):
 
 
 def keys_of(path: Path) -> set[str]:
-    return {entry.name for entry in checkpoint.contents(path)[0]}
+    return {entry.name for entry in tensorfile.headers(path)[0]}
 
 
 def test_equal_layers_keep_their_weights_in_another_order_of_declaration(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from staticgrad.demo.accuracy import gradient_difference
 from staticgrad.demo.digits import Digits, load
 from staticgrad.demo.nets import RECIPES
 from staticgrad.demo.training import Epoch, order_of, read_history, start, train, write_history
-from staticgrad.runtime.checkpoint import contents
+from staticgrad.runtime.tensorfile import headers
 
 MODELS = tuple(RECIPES)
 ENOUGH = {"conv": 0.98, "mlp": 0.965}  # what such nets reach in PyTorch is 98.6 % and 96.9 %
@@ -59,7 +59,7 @@ def test_resumed_training_goes_on_bit_for_bit(model: str, few: Digits, tmp_path:
     for name, value in whole.items():
         assert value.tobytes() == parts[name].tobytes(), name
     one, other = (tmp_path / part / model for part in ("whole", "parts"))
-    assert contents(one.with_suffix(".safetensors")) == contents(other.with_suffix(".safetensors"))  # the seed, draws
+    assert headers(one.with_suffix(".safetensors")) == headers(other.with_suffix(".safetensors"))  # the seed, draws
     assert one.with_suffix(".csv").read_bytes() == other.with_suffix(".csv").read_bytes()
 
 
@@ -108,7 +108,7 @@ def test_the_report_and_the_files(few: Digits, tmp_path: Path, capsys: pytest.Ca
     assert files == {"conv.safetensors", "conv.csv", *pictures}
     for name in pictures:
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
-    names = {entry.name for entry in contents(tmp_path / "out" / "conv.safetensors")[0]}
+    names = {entry.name for entry in headers(tmp_path / "out" / "conv.safetensors")[0]}
     assert {"0.weight", "10.bias", "epochs_done"} <= names
 
 

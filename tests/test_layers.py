@@ -68,7 +68,7 @@ ONLY_IN = {
     "llvmlite": ("staticgrad.compiler.emit", "staticgrad.runtime"),
     "sklearn": ("staticgrad.demo",),
     "tqdm": ("staticgrad.demo",),
-    "safetensors": ("staticgrad.runtime",),
+    "safetensors": (),
     "torch": (),
     "jax": (),
 }
