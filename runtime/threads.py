@@ -38,7 +38,6 @@ import atexit
 import ctypes
 import functools
 import os
-import platform
 import signal
 import sys
 from typing import Any
@@ -47,6 +46,7 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import host_arch
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.runtime.machinery import clock, named_words, native_part
@@ -152,9 +152,16 @@ _X86 = _ProcessorText(
     "call void @llvm.x86.sse.stmxcsr(ptr %place)",
     "call void @llvm.x86.sse.ldmxcsr(ptr %place)",
 )
-_ARM = _ProcessorText("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)")
+_ARM = _ProcessorText(
+    "declare void @llvm.aarch64.hint(i32)\n"
+    "declare i64 @llvm.aarch64.get.fpcr()\n"
+    "declare void @llvm.aarch64.set.fpcr(i64)",
+    "call void @llvm.aarch64.hint(i32 1)",
+    "%modes = call i64 @llvm.aarch64.get.fpcr()\n  store i64 %modes, ptr %place",
+    "%modes = load i64, ptr %place\n  call void @llvm.aarch64.set.fpcr(i64 %modes)",
+)
 _OTHER = _ProcessorText("", "fence seq_cst")
-_MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
+_PROCESSORS = {"x86_64": _X86, "aarch64": _ARM}
 
 
 class Pool:
@@ -189,7 +196,7 @@ _lock = reentrant_lock()
 
 @functools.cache
 def _module() -> NativeModule:
-    machine = _MACHINES.get(platform.machine(), _OTHER)
+    machine = _PROCESSORS.get(host_arch(), _OTHER)
     system = _LINUX if sys.platform == "linux" else _System()
     module = native_part(
         "threads",

@@ -7,7 +7,7 @@ import os
 from staticgrad.frozen import frozen
 
 PREFIX = "STATICGRAD_"
-TARGETS = ("avx512", "avx2", "generic")
+TARGETS = ("avx512", "avx2", "neon", "generic")
 
 
 @frozen

@@ -19,7 +19,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 from staticgrad import config
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import Target, host_arch
 from staticgrad.phases import goes_on, phase
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
@@ -29,6 +29,10 @@ _message = POINTER(c_char_p)
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # of llvmlite's library: result, arguments
     "InitializeNativeTarget": (None, ()),
     "InitializeNativeAsmPrinter": (None, ()),
+    "InitializeAllTargetInfos": (None, ()),
+    "InitializeAllTargets": (None, ()),
+    "InitializeAllTargetMCs": (None, ()),
+    "InitializeAllAsmPrinters": (None, ()),
     "GetProcessTriple": (None, (_message,)),
     "GetTargetFromTriple": (c_void_p, (c_char_p, _message)),
     # target, triple, CPU, features, level, relocation model, code model, prints, is just in time, name of the ABI
@@ -88,17 +92,30 @@ def _llvm() -> _Library:
     return library
 
 
+@functools.cache
+def _llvm_for_others() -> _Library:
+    """The library, with the targets of all machines."""
+    library = _llvm()
+    library.InitializeAllTargetInfos()
+    library.InitializeAllTargets()
+    library.InitializeAllTargetMCs()
+    library.InitializeAllAsmPrinters()
+    return library
+
+
 class TargetMachine:
-    """The code generator for a target on this machine's triple, with position independent code."""
+    """The code generator for a target, with position independent code. It is for this machine's triple, or for Linux
+    where the target is of another architecture."""
 
     def __init__(self, target: Target, quick: bool = False) -> None:
-        self._llvm = llvm = _llvm()
+        is_native = target.isa.arch in ("", host_arch())
+        self._llvm = llvm = _llvm() if is_native else _llvm_for_others()
         with llvm.message() as triple, llvm.message() as message:
             llvm.GetProcessTriple(triple)
-            found = llvm.GetTargetFromTriple(triple, message)
+            self.triple = (triple.value or b"") if is_native else f"{target.isa.arch}-unknown-linux-gnu".encode()
+            found = llvm.GetTargetFromTriple(self.triple, message)
             if not found:
                 raise RuntimeError(_text(message))
-            self.triple = triple.value or b""
         names = (self.triple, target.isa.cpu.encode(), target.isa.features.encode())
         level = QUICK_LEVEL if quick else LEVEL
         self.address = llvm.CreateTargetMachine(found, *names, level, b"pic", b"small", 0, 0, b"")

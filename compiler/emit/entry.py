@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,7 +23,7 @@ from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import Target, host_arch
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
@@ -33,10 +32,13 @@ from staticgrad.extents import OpenSizeError
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
-# A counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs.
-CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 'steady'}counter"
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers
+
+
+def clock_of(target: Target) -> str:
+    """The counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs."""
+    return f"llvm.read{'cycle' if (target.isa.arch or host_arch()) == 'x86_64' else 'steady'}counter"
 
 
 @frozen
@@ -200,7 +202,7 @@ class _Main:
 
     def _note_time(self, number: int) -> None:
         if self._ticks is not None:
-            now = self.f.intrinsic(CLOCK, "i64")
+            now = self.f.intrinsic(clock_of(self.f.target), "i64")
             self.f.store(now, self.f.offset(self.f.symbol(self._ticks), number, "i64"))
 
     def _load_bases(self, steps: Sequence[Step]) -> None:

@@ -19,6 +19,7 @@ class ISA:
     name: str
     vector_bytes: int
     registers: int
+    arch: str = ""  # the architecture, as ``platform.machine`` and LLVM's triples name it; that of this machine
     fma: bool = False  # multiply-adds that round once
     predicated: bool = False  # loads and stores of some lanes only, as fast as of all
     masked_loads: bool = False  # loads of some lanes only, if slower than of all
@@ -40,9 +41,10 @@ def _enabled(names: tuple[str, ...]) -> str:
 AVX512_NEEDS = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma", "f16c", "bmi", "bmi2")
 AVX2_NEEDS = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
 
-BASELINE_ISA = ISA("generic", 16, 16)  # what every x86-64 has
-AVX2_ISA = ISA("avx2", 32, 16, fma=True, masked_loads=True, rounds=True, cpu="x86-64-v3",
+BASELINE_ISA = ISA("generic", 16, 16)  # what every x86-64 has, and others of 64 bits
+NEON_ISA = ISA("neon", 16, 32, "aarch64", fma=True, rounds=True, cpu="generic")  # what every 64-bit ARM has
+AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=True, cpu="x86-64-v3",
                features=_enabled(AVX2_NEEDS), needs=AVX2_NEEDS)  # fmt: skip
-AVX512_ISA = ISA("avx512", 64, 32, fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True, scales=True,
+AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True, scales=True,
                  estimates=True, compresses=True, looks_up=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS),
                  needs=AVX512_NEEDS)  # fmt: skip

@@ -1,6 +1,6 @@
 """The properties of the machine for the emitter: vector width, registers, features, sizes of caches and pages.
 
-``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
+``STATICGRAD_TARGET`` forces one of the targets (``avx512``, ``avx2``, ``neon``, ``generic``); otherwise the host decides.
 A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
 ``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``.
 
@@ -16,8 +16,8 @@ import functools
 import numpy as np
 
 from staticgrad import config
-from staticgrad.compiler.emit.isa import AVX2_ISA, AVX512_ISA, BASELINE_ISA, ISA
-from staticgrad.compiler.emit.machine import X86_64, ZEN3, ZEN5, Machine, small
+from staticgrad.compiler.emit.isa import AVX2_ISA, AVX512_ISA, BASELINE_ISA, ISA, NEON_ISA
+from staticgrad.compiler.emit.machine import AARCH64, X86_64, ZEN3, ZEN5, Machine, small
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
@@ -48,8 +48,17 @@ def _small(target: Target) -> Target:
 GENERIC = Target("generic", BASELINE_ISA, X86_64)
 AVX2 = Target("avx2", AVX2_ISA, ZEN3)
 AVX512 = Target("avx512", AVX512_ISA, ZEN5)
-TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}  # the widest first
+NEON = Target("neon", NEON_ISA, AARCH64)
+TARGETS = {target.name: target for target in (AVX512, AVX2, NEON, GENERIC)}  # the widest first
 SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
+
+
+def host_arch() -> str:
+    """The architecture of this machine, as instruction sets name it."""
+    import platform
+
+    name = platform.machine()
+    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 @functools.cache
@@ -90,7 +99,8 @@ def processor() -> str:
 
 def runs_here(target: Target) -> bool:
     """True if this processor has what the target needs."""
-    return _host_features().issuperset(target.isa.needs)
+    isa = target.isa
+    return isa.arch in ("", host_arch()) and (not isa.needs or _host_features().issuperset(isa.needs))
 
 
 def _widest(targets: dict[str, Target]) -> Target:

@@ -1,0 +1,185 @@
+"""aarch64: programs compiled for NEON, run by an emulator of its processors, equal the interpreter."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cross import Array, Run, emulated, missing
+from support.large_checks import SCALE, reference, wrong
+from support.large_programs import LAYERS, large_program
+from support.random_graphs import random_graph
+from support.sampling import EDGES, operand_dtypes, operands, relative_error
+from test_op_table import TESTED, TOLERANCE, declare, edge_ops, typed
+
+import staticgrad as sg
+from staticgrad.compiler.emit.codegen import assembly, objects
+from staticgrad.compiler.emit.target import NEON
+from staticgrad.compiler.options import CompileOptions
+from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.demo.nets import RECIPES
+from staticgrad.demo.training import declare as declare_training
+from staticgrad.graph import Graph, Tensor
+from staticgrad.optable import Case, Op
+from staticgrad.types import float32, is_floating
+
+emulator = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+def run_of(op: Op, cases: Sequence[tuple[Case, np.dtype, list[Array]]]) -> Run:
+    """One program of cases of an op, each with a dtype and its operands."""
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: list[Tensor] = []
+    for case, dtype, arrays in cases:
+        with graph:
+            xs = [sg.placeholder(x.shape, x.dtype) for x in arrays]
+            fetches += graph.add(op, xs, case.attrs).outputs
+        feeds.update(zip(xs, arrays, strict=True))
+    return Run(graph, fetches, feeds)
+
+
+def check_ops(runs: dict[str, Run], tolerances: dict[str, float], folder: Path) -> None:
+    """Fail with every op whose results differ."""
+    wrong_ops = []
+    for (name, run), found in zip(runs.items(), emulated(list(runs.values()), folder), strict=True):
+        for n, (got, want) in enumerate(zip(found.results, run.interpreted().results, strict=True)):
+            tolerance = TOLERANCE.get(want.dtype.name, 0.0) * tolerances[name]
+            if not relative_error(got, want) <= tolerance:
+                wrong_ops.append(f"{name}, result {n}: {got} expected {want}")
+    assert not wrong_ops, "\n".join(wrong_ops)
+
+
+def check_table(folder: Path, *, whole: bool) -> None:
+    """The op table: the first case of each op in its first dtype, or all of them."""
+    runs = {}
+    for op in TESTED:
+        dtypes, cases = (typed(op), op.cases) if whole else (typed(op)[:1], op.cases[:1])
+        pairs = list(itertools.product(dtypes, cases))
+        runs[op.name] = run_of(op, [(case, dtype, operands(op, case, dtype)) for dtype, case in pairs])
+    assert len(runs) == len(TESTED) > 100
+    check_ops(runs, {op.name: op.tolerance for op in TESTED}, folder)
+
+
+@emulator
+def test_the_first_case_of_each_op(tmp_path: Path) -> None:
+    check_table(tmp_path, whole=False)
+
+
+@emulator
+@pytest.mark.slow
+def test_all_cases_of_each_op(tmp_path: Path) -> None:
+    check_table(tmp_path, whole=True)
+
+
+@emulator
+@pytest.mark.slow
+def test_edge_values_of_each_elementwise_op(tmp_path: Path) -> None:
+    """Also conversions of floats that no integer is near, for which this processor has other results than x86."""
+    runs = {}
+    for op in edge_ops():
+        cases = []
+        for dtype in typed(op):
+            dtypes = operand_dtypes(op.cases[0], dtype)
+            table = itertools.product(*(EDGES[d.name] for d in dtypes))
+            columns = [np.array(column, d) for column, d in zip(zip(*table, strict=True), dtypes, strict=True)]
+            cases.append((op.cases[0], dtype, columns))
+        runs[op.name] = run_of(op, cases)
+    for (name, run), found in zip(runs.items(), emulated(list(runs.values()), tmp_path), strict=True):
+        for got, want in zip(found.results, run.interpreted().results, strict=True):
+            assert got.dtype == want.dtype
+            tolerance = {"float32": 4e-6, "float64": 1e-13}.get(got.dtype.name, 0.0) * op_of(name).tolerance
+            tiny = np.finfo(got.dtype).tiny if is_floating(got.dtype) else 0
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tiny, err_msg=name)
+
+
+def op_of(name: str) -> Op:
+    return next(op for op in TESTED if op.name == name)
+
+
+@emulator
+def test_floats_become_integers_as_on_other_processors(tmp_path: Path) -> None:
+    values = [0.0, -0.5, 1.7, -2.9, 128.5, -129.0, 255.7, 65536.0, 2.0**31, 2.0**32, 2.0**63, -(2.0**63), 2.0**64, 1e30,
+              -1e30, np.inf, -np.inf, np.nan]  # fmt: skip
+    with sg.Graph() as graph:
+        xs = [sg.placeholder((len(values),), dtype) for dtype in (sg.float32, sg.float64)]
+        integers = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
+        ys = [sg.astype(x, dtype) for x in xs for dtype in integers]
+    run = Run(graph, ys, {x: np.array(values, x.dtype) for x in xs})
+    (found,) = emulated([run], tmp_path)
+    for got, want in zip(found.results, run.interpreted().results, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@emulator
+@pytest.mark.parametrize("name", ["conv", pytest.param("mlp", marks=pytest.mark.slow)])
+def test_a_training_step_of_the_demo(name: str, tmp_path: Path) -> None:
+    """Loss, gradients by way of Adam's averages, and weights. Adam divides a gradient by its own size: where the
+    gradient is nothing but rounding, the step may go anywhere."""
+    declared = declare_training(RECIPES[name], 32, 8)
+    rng = np.random.default_rng(0)
+    feeds = {declared.images: rng.random((32, 1, 8, 8), np.float32), declared.labels: rng.integers(0, 10, 32)}
+    run = Run(declared.graph, [declared.loss, declared.accuracy, declared.train], feeds)
+    (found,), wanted = emulated([run], tmp_path), run.interpreted()
+    weights = [key for key in found.state if f"{key}/adam/exp_avg" in found.state]
+    assert len(weights) >= 4
+    assert found.arrays.keys() == wanted.arrays.keys()
+    for key, got in found.arrays.items():
+        want = wanted.arrays[key]
+        if key in weights:
+            size = np.abs(wanted.state[f"{key}/adam/exp_avg"])
+            got, want = got[size > 1e-4 * size.max()], want[size > 1e-4 * size.max()]
+        assert relative_error(got, want) <= 1e-5, key
+
+
+def check_drawn(seeds: Sequence[int], folder: Path) -> None:
+    """Large programs on the target and on its small twin, and random graphs."""
+    programs = [
+        (large_program(seed, scale=scale), target)
+        for seed in (*seeds, *(LAYERS + seed for seed in seeds))
+        for target, scale in (("neon", 1), ("neon-small", SCALE))
+    ]
+    graphs = [random_graph(seed, advanced=seed % 2 == 1, dtype=sg.float64) for seed in seeds]
+    runs = [Run(program.graph, program.fetches, program.feeds, target) for program, target in programs]
+    runs += [Run(case.graph, case.results, case.feeds) for case in graphs]
+    found = emulated(runs, folder)
+    for (program, target), results in zip(programs, found[: len(programs)], strict=True):
+        told = wrong(program, results.results, reference(program))
+        assert told is None, f"{target}: {told}\n{program}"
+    for seed, run, results in zip(seeds, runs[len(programs) :], found[len(programs) :], strict=True):
+        for number, (got, want) in enumerate(zip(results.results, run.interpreted().results, strict=True)):
+            assert relative_error(got, want, floor=1e-4) <= 1e-8, f"graph {seed}, result {number}"
+
+
+@emulator
+def test_a_few_drawn_programs(tmp_path: Path) -> None:
+    check_drawn(range(1), tmp_path)
+
+
+@emulator
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, 81, 20))
+def test_drawn_programs(first: int, tmp_path: Path) -> None:
+    check_drawn(range(first, first + 20), tmp_path)
+
+
+@emulator
+def test_an_error_of_the_emulated_program_is_told(tmp_path: Path) -> None:
+    """A check of the program, and a read behind the last byte of a feed."""
+    with sg.Graph() as graph:
+        x, i = sg.placeholder((5,)), sg.placeholder((1,), sg.int64)
+        y = sg.take(x, i)
+    feeds = {x: np.arange(5, dtype=np.float32), i: np.array([4])}
+    (found,) = emulated([Run(graph, [y], feeds)], tmp_path)
+    assert found.results[0].tolist() == [4.0]
+    with pytest.raises(RuntimeError, match="a check of a program has failed"):
+        emulated([Run(graph, [y], {**feeds, i: np.array([5])})], tmp_path)
+    short = Run(graph, [y], feeds)
+    short.feeds[x] = short.feeds[x][:4]
+    with pytest.raises(RuntimeError, match="status"):
+        emulated([short], tmp_path)
