@@ -14,11 +14,11 @@ from support.large_checks import SCALE, reference, wrong
 from support.large_programs import LAYERS, large_program
 from support.random_graphs import random_graph
 from support.sampling import EDGES, operand_dtypes, operands, relative_error
-from test_op_table import TESTED, TOLERANCE, declare, edge_ops, typed
+from test_op_table import TESTED, TOLERANCE, edge_ops, typed
 
 import staticgrad as sg
 from staticgrad.compiler.emit.codegen import assembly, objects
-from staticgrad.compiler.emit.target import NEON
+from staticgrad.compiler.emit.target import NEON, TARGETS, current_target, runs_here
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -26,17 +26,91 @@ from staticgrad.demo.nets import RECIPES
 from staticgrad.demo.training import declare as declare_training
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import Case, Op
-from staticgrad.types import float32, is_floating
+from staticgrad.types import is_floating
 
 emulator = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
-def run_of(op: Op, cases: Sequence[tuple[Case, np.dtype, list[Array]]]) -> Run:
-    """One program of cases of an op, each with a dtype and its operands."""
+# -- machine code, which needs no emulator ------------------------------------------------------------------------
+
+
+def loops_of(x: Tensor, *feeds: Tensor) -> list[list[str]]:
+    """The instructions of the innermost loops of a program, without those around them."""
+    region = cut(x.graph, [x], {feed: feed.type for feed in feeds})
+    lines = assembly(compile_region(region, CompileOptions(NEON)).modules, NEON).splitlines()
+    labels = {line[:-1]: number for number, line in enumerate(lines) if line.endswith(":")}
+    ends = [(labels[m[1]], number) for number, line in enumerate(lines) if (m := re.match(r"\tb\.lt\t(\.L\w+)$", line))]
+    return [
+        [line.strip() for line in lines[first + 1 : last + 1]]
+        for first, last in ends
+        if first < last and not any(first < other < last for other, _ in ends)
+    ]
+
+
+def test_code_is_for_aarch64() -> None:
+    (content,) = objects(["define void @f() {\n  ret void\n}\n"], NEON)
+    assert content[:4] == b"\x7fELF"
+    assert int.from_bytes(content[18:20], "little") == 183  # EM_AARCH64
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("dtype", "lanes"), [(sg.float32, "4s"), (sg.float64, "2d")])
+def test_a_product_multiplies_by_lanes_and_keeps_all_sums_in_registers(
+    transposed: bool, dtype: np.dtype, lanes: str, g: Graph
+) -> None:
+    """Of a tile of 8 rows and 3 vectors: a load of each row of A, of two rows where A is transposed, and two of B."""
+    x, y = sg.placeholder((256, 256), dtype), sg.placeholder((256, 256), dtype)
+    loop = next(loop for loop in loops_of((x.T if transposed else x) @ y, x, y) if "fmla" in " ".join(loop))
+    by_lane = [line for line in loop if re.fullmatch(rf"fmla\tv\d+\.{lanes}, v\d+\.{lanes}, v\d+\.[sd]\[0\]", line)]
+    loads = [line for line in loop if line.startswith("ld")]
+    assert len(by_lane) == sum("fmla" in line for line in loop) == 8 * 3
+    assert len(loads) == 2 + (4 if transposed else 8)
+    assert len(loop) <= 24 + len(loads) + 5
+    assert "sp" not in " ".join(loop)
+
+
+def test_an_exponential_stays_in_registers(g: Graph) -> None:
+    x = sg.placeholder((1000,))
+    (loop,) = loops_of(sg.exp(x), x)
+    assert sum(line.startswith("ld") for line in loop) == sum(line.startswith("st") for line in loop) == 1
+    assert len(loop) <= 33
+    assert {"fmin", "fmax", "fmla"} <= {line.split()[0] for line in loop}
+
+
+def test_a_profiled_program_reads_a_clock_that_programs_may_read(g: Graph) -> None:
+    x = sg.placeholder((100,))
+    region = cut(g, [sg.exp(x)], {x: x.type})
+    text = assembly(compile_region(region, CompileOptions(NEON, timed=True)).modules, NEON)
+    assert "CNTVCT_EL0" in text
+    assert "PMCCNTR_EL0" not in text
+
+
+@pytest.mark.parametrize("name", ["small", "neon", "generic"])
+def test_an_aarch64_host_runs_neon(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "arm64")  # as macOS says it
+    assert [t.name for t in TARGETS.values() if runs_here(t)] == ["neon", "generic"]
+    monkeypatch.delenv("STATICGRAD_TARGET", raising=False)
+    assert current_target() is NEON
+    monkeypatch.setenv("STATICGRAD_TARGET", name)
+    assert current_target().name == {"small": "neon-small"}.get(name, name)
+
+
+def test_another_machine_does_not_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setenv("STATICGRAD_TARGET", "neon")
+    with pytest.raises(sg.StaticGradError, match="this processor lacks its instructions"):
+        current_target()
+
+
+# -- programs -----------------------------------------------------------------------------------------------------
+
+
+def run_of(op: Op, cases: Sequence[tuple[Case, list[Array]]]) -> Run:
+    """One program of cases of an op, each with its operands."""
     graph = Graph()
     feeds: dict[Tensor, Array] = {}
     fetches: list[Tensor] = []
-    for case, dtype, arrays in cases:
+    for case, arrays in cases:
         with graph:
             xs = [sg.placeholder(x.shape, x.dtype) for x in arrays]
             fetches += graph.add(op, xs, case.attrs).outputs
@@ -61,7 +135,7 @@ def check_table(folder: Path, *, whole: bool) -> None:
     for op in TESTED:
         dtypes, cases = (typed(op), op.cases) if whole else (typed(op)[:1], op.cases[:1])
         pairs = list(itertools.product(dtypes, cases))
-        runs[op.name] = run_of(op, [(case, dtype, operands(op, case, dtype)) for dtype, case in pairs])
+        runs[op.name] = run_of(op, [(case, operands(op, case, dtype)) for dtype, case in pairs])
     assert len(runs) == len(TESTED) > 100
     check_ops(runs, {op.name: op.tolerance for op in TESTED}, folder)
 
@@ -88,7 +162,7 @@ def test_edge_values_of_each_elementwise_op(tmp_path: Path) -> None:
             dtypes = operand_dtypes(op.cases[0], dtype)
             table = itertools.product(*(EDGES[d.name] for d in dtypes))
             columns = [np.array(column, d) for column, d in zip(zip(*table, strict=True), dtypes, strict=True)]
-            cases.append((op.cases[0], dtype, columns))
+            cases.append((op.cases[0], columns))
         runs[op.name] = run_of(op, cases)
     for (name, run), found in zip(runs.items(), emulated(list(runs.values()), tmp_path), strict=True):
         for got, want in zip(found.results, run.interpreted().results, strict=True):

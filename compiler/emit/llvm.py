@@ -430,6 +430,10 @@ class Function:
             return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
+    def extreme(self, kind: str, a: Value, b: Value) -> Value:
+        """The ``min`` or ``max`` of floats, NaN if either is, for a machine that has an instruction for it."""
+        return self.intrinsic(f"llvm.{kind}imum.{self.suffix(a.type)}", a.type, a, b)
+
     def call(self, function: str | Value, result: str, *args: Index) -> Value:
         """Call a function by its name, or one whose address was chosen."""
         address = function if isinstance(function, Value) else self.symbol(function)
@@ -491,10 +495,17 @@ class Function:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def opaque(self, pointer: Value) -> Value:
-        """The same pointer, of which nothing else is known: a loop keeps it in a register of its own, where the code
-        generator would add up all pointers from one in every turn to save registers."""
-        return self.emit("ptr", f"freeze ptr {pointer.text}")
+    def opaque(self, value: Value) -> Value:
+        """The same value, of which nothing else is known: a loop keeps a pointer in a register of its own, where the
+        code generator would add up all pointers from one in every turn to save registers."""
+        return self.emit(value.type, f"freeze {value}")
+
+    def factor(self, element: str, pointer: Value, lanes: int) -> Value:
+        """The float that lies there in all lanes, to multiply vectors by it. Where a multiply-add may take a lane of
+        any register, it is loaded alone: a load into all lanes would also take one of the units that multiply."""
+        loaded = self.load(element, pointer)
+        by_lane = self.target.isa.by_lane and element in ("float", "double")
+        return self.splat(self.opaque(loaded) if by_lane else loaded, lanes)
 
     def offset(self, pointer: Value, index: Index, element: str) -> Value:
         """The address of element ``index`` behind ``pointer``."""

@@ -40,8 +40,9 @@ class ProductCosts:
 
     Tiles: ``usual_rows`` is the height that shapes share, ``most_vectors`` their width where they have several rows;
     ``spare`` registers are left over. With ``low`` tiles turns are short: far lines come late for most of a panel, so
-    they are prefetched in every tile, and so are rows of copies; and each row of A has a pointer of its own. ``ahead``
-    is how many turns early lines are prefetched. Operands longer than ``near_bytes`` come from far away each time."""
+    they are prefetched in every tile, and so are rows of copies. ``ahead`` is how many turns early lines are
+    prefetched. With ``pointers`` each row of A has a pointer of its own, so that a turn has fewer instructions.
+    Operands longer than ``near_bytes`` come from far away each time."""
 
     in_place: InPlace
     from_near_b: float
@@ -57,6 +58,7 @@ class ProductCosts:
     most_vectors: int
     spare: int
     low: bool
+    pointers: bool
     ahead: int
     near_bytes: int = 4 << 20
     read_turned: float = 2.5  # an element of results that an epilogue reads transposed
@@ -158,19 +160,20 @@ def small(machine: Machine) -> Machine:
 HIGH_TILES = ProductCosts(
     InPlace(nbytes=512 << 10, rows=192, apart=PAGE, aliased=64, split=96),
     from_near_b=0.1, from_b=0.25, near_vectors=512, from_a=0.08, tile=3, stored=0.6, copied=0.055, turned=0.065,
-    turned_back=0.085, usual_rows=8, most_vectors=8, spare=1, low=False, ahead=16,
+    turned_back=0.085, usual_rows=8, most_vectors=8, spare=1, low=False, pointers=False, ahead=16,
 )  # fmt: skip
 # Of 16: rounded from a fit to 1650 products measured on a busy machine, each met within some 25 % (AMD Zen 3).
 # Their tiles are low and narrow and so read B more often: it is packed for fewer rows.
 LOW_TILES = ProductCosts(
     InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
     from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
-    turned_back=0.26, usual_rows=6, most_vectors=3, spare=0, low=True, ahead=24,
+    turned_back=0.26, usual_rows=6, most_vectors=3, spare=0, low=True, pointers=True,
+    ahead=24,
 )  # fmt: skip
 
 # Of 32 registers of 128 bits. No such machine has been measured: these are the figures above for vectors of a quarter
 # of the length, of which a cache holds four times as many.
-SHORT_TILES = replace(HIGH_TILES, near_vectors=2048, most_vectors=6)
+SHORT_TILES = replace(HIGH_TILES, near_vectors=2048, most_vectors=6, pointers=True)
 
 X86_64 = Machine("x86-64", 512 << 10, replace(LOW_TILES, spare=1))
 ZEN3 = Machine("zen3", 512 << 10, LOW_TILES, interleaved=2)

@@ -180,7 +180,7 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     costs = f.target.machine.products
-    apart: Callable[[Value], Value] = f.opaque if costs.low else lambda pointer: pointer
+    apart: Callable[[Value], Value] = f.opaque if costs.pointers else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
     each, ahead = tile.rows * tile.vectors, costs.ahead
 
@@ -196,7 +196,7 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
         added = []
         for i in range(tile.rows):
             base = f.offset(a_rows[i], index, element) if indexed else f.offset(moving[1], rows[i], element)
-            a_vector = f.splat(f.load(element, base), writer.lanes)
+            a_vector = f.factor(element, base, writer.lanes)
             row = sums[i * tile.vectors : (i + 1) * tile.vectors]
             added += [multiply_add(f, tile.dtype, a_vector, b, total) for b, total in zip(b_vectors, row, strict=True)]
         return [f.offset(p, by, element) for p, by in zip(moving, (b_stride, a_step))], added

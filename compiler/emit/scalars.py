@@ -190,6 +190,8 @@ class Scalars:
         return self._extreme(self.gt, "max", "or", x, y)
 
     def _extreme(self, better: Callable[[Lane, Lane], Lane], name: str, boolean: str, x: Lane, y: Lane) -> Lane:
+        if _is_float(x.dtype) and self.function.target.isa.extremes:
+            return Lane(self.function.extreme(name, x.value, y.value), x.dtype)
         if _is_float(x.dtype):
             # the comparison is false for NaN and so gives y: only x = NaN is left to be put right
             chosen = self.select(better(x, y), x, y)

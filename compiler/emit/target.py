@@ -1,6 +1,6 @@
 """The properties of the machine for the emitter: vector width, registers, features, sizes of caches and pages.
 
-``STATICGRAD_TARGET`` forces one of the targets (``avx512``, ``avx2``, ``neon``, ``generic``); otherwise the host decides.
+``STATICGRAD_TARGET`` forces one of the targets ``avx512``, ``avx2``, ``neon``, ``generic``; otherwise the host decides.
 A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
 ``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``.
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
+from tree import ROOT
 
 import staticgrad as sg
 from staticgrad.compiler.emit.codegen import objects
@@ -36,7 +37,6 @@ from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.runtime.binding import types_of
 from staticgrad.types import sizes
-from tree import ROOT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"

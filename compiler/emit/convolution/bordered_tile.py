@@ -69,7 +69,7 @@ def _write_bordered_tile(f: Function, tile: MicroTile) -> None:
                 row, *sums = loop.carried
                 columns = [writer.load(row, j) for j in range(tile.vectors)]
                 for i in some:
-                    x = f.splat(f.load(writer.element, f.offset(a_rows[i], loop.index, writer.element)), writer.lanes)
+                    x = f.factor(writer.element, f.offset(a_rows[i], loop.index, writer.element), writer.lanes)
                     for s, column in enumerate(columns, i * tile.vectors):
                         sums[s] = multiply_add(f, tile.dtype, x, column, sums[s])
                 loop.next(f.offset(row, b_stride, writer.element), *sums)

@@ -185,7 +185,7 @@ class _SmallPlaneTileWriter:
         """The weight of a tap of a phase, in all lanes."""
         start, down, across = self.tile.weights[number]
         at = self.f.offset(self.w, start + i * down + j * across, self.element)
-        return self.f.splat(self.f.load(self.element, at), self.lanes)
+        return self.f.factor(self.element, at, self.lanes)
 
     def _store(self, vertical: Taps, t: int, phases: list[Value]) -> None:
         """Rows of the result, of whose pixels the phases have every first or second."""

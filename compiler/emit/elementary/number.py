@@ -139,13 +139,17 @@ class Num:
         return self.intrinsic("sqrt")
 
     def at_most(self, bound: float) -> Num:
-        """min(self, bound), NaN stays: one instruction on x86 in this order of operands."""
+        """min(self, bound), NaN stays: one instruction, on x86 in this order of operands."""
         limit = self.const(bound)
+        if self.f.target.isa.extremes:
+            return Num(self.f, self.f.extreme("min", self.value, limit.value))
         return (limit < self).where(limit, self)
 
     def at_least(self, bound: float) -> Num:
         """max(self, bound), NaN stays."""
         limit = self.const(bound)
+        if self.f.target.isa.extremes:
+            return Num(self.f, self.f.extreme("max", self.value, limit.value))
         return (limit > self).where(limit, self)
 
 

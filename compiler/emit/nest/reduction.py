@@ -49,8 +49,10 @@ def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) 
 
 
 def _float_extreme(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
-    """NaN if either is, and ``a`` of equals. The comparison is the instruction of x86, which gives ``a`` where one of
+    """NaN if either is, else either of equals. The comparison is the instruction of x86, which gives ``a`` where one of
     both is NaN; so a NaN in ``a`` stays, and what puts one in ``b`` back does not wait for ``a``."""
+    if f.target.isa.extremes:
+        return f.extreme(kind, a, b)
     return f.select(f.compare("fcmp uno", b, b), b, _better(f, kind, a, b))
 
 
@@ -59,8 +61,11 @@ def _better(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
 
 
 def combine_pair(f: Function, kind: ReduceKind, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
-    """One step each of two accumulators of floating extremes that are combined in the end: one comparison finds the NaN
-    of both, which the first accumulator keeps."""
+    """One step each of two accumulators of floating extremes that are combined in the end: where that takes several
+    instructions, one comparison finds the NaN of both, which the first accumulator keeps."""
+    if f.target.isa.extremes:
+        first, second = (f.extreme(kind, old, new) for old, new in zip(a, b, strict=True))
+        return first, second
     first, second = (_better(f, kind, old, new) for old, new in zip(a, b, strict=True))
     return f.select(f.compare("fcmp uno", *b), f.const(float("nan"), first.type), first), second
 
