@@ -15,6 +15,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from staticgrad.compiler.emit.codegen import lock
+from staticgrad.compiler.emit.target import host_arch
 
 _numbers = itertools.count()  # names of libraries are unique in the process
 
@@ -35,10 +36,11 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def _jit() -> llvm.LLJIT:
-    """The process's one loader; it outlives every library, since closing it would free their code."""
+    """The process's one loader; it outlives every library, since closing it would free their code. LLVM's older linker
+    lays the sections of an object wherever there is room, where aarch64's code may not reach them: it aborts then."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
+    return llvm.create_lljit_compiler(use_jit_link=host_arch() == "aarch64")
 
 
 class LoadedObjects:
