@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from staticgrad.demo.nets import RECIPES
 from staticgrad.demo.training import declare as declare_training
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import Case, Op
+from staticgrad.runtime import machinery, threads
 from staticgrad.types import is_floating
 
 emulator = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -100,6 +102,23 @@ def test_another_machine_does_not_run_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("STATICGRAD_TARGET", "neon")
     with pytest.raises(sg.StaticGradError, match="this processor lacks its instructions"):
         current_target()
+
+
+def test_workers_take_over_the_floating_point_modes_of_aarch64(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+
+    def part(name: str, constants: dict[str, Any], *, quick: bool, **values: object) -> None:
+        texts.append(machinery._filled(name, {**constants, **values}))
+        raise NotImplementedError
+
+    monkeypatch.setattr(threads, "host_arch", lambda: "aarch64")
+    monkeypatch.setattr(threads, "native_part", part)
+    with pytest.raises(NotImplementedError):
+        threads._module.__wrapped__()
+    text = assembly(texts, NEON)
+    assert re.search(r"mrs\tx\d+, FPCR", text)
+    assert re.search(r"msr\tFPCR, x\d+", text)
+    assert re.search(r"^\tyield$", text, re.MULTILINE)
 
 
 # -- programs -----------------------------------------------------------------------------------------------------
