@@ -1,9 +1,10 @@
-# make demo | test | test-all | test-small | test-oldest | docs | bench | oracle | clean
+# make demo | test | test-all | test-small | test-oldest | cross | docs | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
+# make cross has Debian install the compiler and the emulator with which tests run programs for aarch64, as root.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -16,8 +17,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
+CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest tests check docs bench oracle clean
+.PHONY: demo test test-all test-small test-oldest tests check cross docs bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -41,6 +44,10 @@ check: $(VENV)/.has-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/check_types.py
+
+cross:
+	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(CROSS); }
 
 docs: $(VENV)/.has-docs
 	$(BIN)/sphinx-build -q -W --keep-going -n -E -d build/doctrees docs build/docs
