@@ -37,6 +37,7 @@ from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
     CheckKind,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -185,6 +186,9 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
                 return ("key", slot.again)
             case VersionSlot():
                 return ("version", numbers["variable"][slot.name])
+            case CollectiveSlot():
+                how = (slot.name, slot.ranks, slot.reduction, slot.root, slot.equalizes)
+                return ("collective", _type(slot.type), *how)
             case PreparedSlot():
                 return ("prepared", slot.count)
             case SizesSlot():
@@ -231,6 +235,8 @@ def _slot(data: Plain, names: Digest) -> Slot:
             return KeySlot(again)
         case ("version", int(number)) if 0 <= number < len(names.variables):
             return VersionSlot(names.variables[number])
+        case ("collective", type_, str(name), int(ranks), str(reduction), int(root), bool(equalizes)):
+            return CollectiveSlot(name, _type_of(type_), ranks, reduction, root, equalizes)
         case ("prepared", int(count)) if count >= 0:
             return PreparedSlot(count)
         case ("sizes", tuple(ranges)):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import (
     CallbackSlot,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -78,6 +79,8 @@ def _memory(memory: Memory, plan: Plan) -> str:
             return "key"
         case CallbackSlot():
             return "callback"
+        case CollectiveSlot():
+            return "mpi"
         case VersionSlot():
             return f"version:{memory.name}"
         case PreparedSlot():

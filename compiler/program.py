@@ -20,14 +20,15 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.errors import SourceLine
 from staticgrad.extents import OpenSize, largest
 from staticgrad.frozen import frozen
+from staticgrad.ops.collectives import REDUCE_SCATTER
 from staticgrad.optable import Array
-from staticgrad.types import TensorType
+from staticgrad.types import TensorType, bool_
 
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Contraction
     from staticgrad.compiler.regions.region import Region
     from staticgrad.compiler.steps.step import Memory, Step, Temp
-    from staticgrad.graph import Tensor
+    from staticgrad.graph import Node, Tensor
 
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
 
@@ -104,6 +105,34 @@ class CallbackSlot:
     late: bool = False
 
 
+@frozen(eq=False)
+class CollectiveSlot:
+    """A collective operation of ``ranks`` processes: words of which the first is the address of ``i32 (*)(ptr words,
+    ptr operands)``, where ``operands`` is a table of the number of elements of ``type``, then pointers, inputs first.
+    A non-zero return ends the run. ``name`` is the op's, ``equalizes`` as ``CollectiveAttributes`` has it."""
+
+    name: str
+    type: TensorType
+    ranks: int
+    reduction: str
+    root: int
+    equalizes: bool = False
+
+    @property
+    def text(self) -> str:
+        """The line by which ranks find out that they do the same."""
+        equal = ", variables equalized" if self.equalizes else ""
+        return f"{self.name}({self.reduction}, root {self.root}) of {self.type}{equal}"
+
+
+def collective_slot(node: Node) -> CollectiveSlot:
+    """The slot of a collective op."""
+    attrs = node.attrs
+    counted = node.outputs if node.op is REDUCE_SCATTER else node.inputs
+    type_ = counted[0].type if counted else TensorType((0,), bool_)
+    return CollectiveSlot(node.op.name, type_, attrs.ranks, attrs.reduction, attrs.root, attrs.equalizes)
+
+
 @frozen
 class SizesSlot:
     """int64[len(sizes)]: the numbers that the feeds of a call give the open sizes of the program."""
@@ -134,6 +163,7 @@ Slot = (
     | ConstantSlot
     | KeySlot
     | CallbackSlot
+    | CollectiveSlot
     | SizesSlot
     | VersionSlot
     | PreparedSlot
@@ -157,7 +187,7 @@ class Prepared:
 # -- what can go wrong in a run -------------------------------------------------------------------------------------
 
 
-CheckKind = Literal["bounds", "assertion", "numerics", "callback"]
+CheckKind = Literal["bounds", "assertion", "numerics", "callback", "collective"]
 
 
 @frozen

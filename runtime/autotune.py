@@ -31,7 +31,7 @@ from staticgrad.compiler.emit.target import processor
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program import CallbackSlot, Program
+from staticgrad.compiler.program import CallbackSlot, CollectiveSlot, Program
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import StaticGradError
 from staticgrad.optable import Array
@@ -58,7 +58,7 @@ def tuned(region: Region, options: CompileOptions, store: SessionState) -> Compi
     chosen = {product: _remembered(product, several, options) for product, several in tries.items()}
     found = {product: blocking for product, blocking in chosen.items() if blocking is not None}
     untried = {product: several for product, several in tries.items() if product not in found}
-    if untried and not any(isinstance(slot, CallbackSlot) for slot in program.slots):
+    if untried and not any(isinstance(slot, CallbackSlot | CollectiveSlot) for slot in program.slots):
         try:
             fastest = _fastest(region, options, store, program, untried)
         except StaticGradError:  # a check of the program's, or a budget that it needs more than

@@ -28,6 +28,7 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.program import (
     CallbackSlot,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -313,6 +314,11 @@ def _reason(slot: object) -> str:
 @_reason.register
 def _(slot: CallbackSlot) -> str:
     return f"it calls Python{'' if slot.source is None else f' ({slot.source})'}"
+
+
+@_reason.register
+def _(slot: CollectiveSlot) -> str:
+    return f"it takes part in {slot.name} of {slot.ranks} ranks"
 
 
 @_reason.register

@@ -22,6 +22,7 @@ from staticgrad.compiler.program import (
     INTERRUPTED,
     POISON,
     CallbackSlot,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -36,7 +37,7 @@ from staticgrad.compiler.program import (
     VersionSlot,
     least_seconds,
 )
-from staticgrad.errors import NumericsError, StaticGradError
+from staticgrad.errors import NumericsError, SourceLine, StaticGradError
 from staticgrad.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import (
@@ -96,6 +97,9 @@ def estimated_seconds(interface: Interface) -> float:
     return least_seconds(interface.flops, interface.bytes)
 
 
+_in_flight: list[object] = []  # the memory of runs that ended before all that they had started
+
+
 class CallFrame:
     """The memory that one call in flight owns: the pointer table, the arena, the key of the random ops, the key of
     those that repeat what another run drew, the open sizes of the call, the versions of the variables from which the
@@ -104,8 +108,8 @@ class CallFrame:
     descriptor."""
 
     __slots__ = (
-        "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "sizes",
-        "table", "table_address",
+        "again", "arena", "arena_address", "call", "callbacks", "collectives", "context", "key", "prepared", "raised",
+        "sizes", "table", "table_address",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +127,7 @@ class CallFrame:
         self.prepared = np.full(prepared, -1, np.int64)
         self.raised: list[BaseException] = []
         self.callbacks: list[object] = []  # that the table leads to
+        self.collectives: list[Array] = []  # the words of collective operations, likewise
 
     def take_late(self) -> BaseException | None:
         """The first of what was raised in a run that came to its end; then it is forgotten."""
@@ -167,7 +172,9 @@ class NativeRunner:
         self._binary = binary
         callbacks = any(isinstance(slot, CallbackSlot) for slot in interface.slots)
         self._is_late = any(isinstance(slot, CallbackSlot) and slot.late for slot in interface.slots)
-        self.keeps_lock = not callbacks and not interface.polls and estimated_seconds(interface) < KEEP_LOCK_BELOW
+        collectives = any(isinstance(slot, CollectiveSlot) for slot in interface.slots)
+        calls = callbacks or collectives
+        self.keeps_lock = not calls and not interface.polls and estimated_seconds(interface) < KEEP_LOCK_BELOW
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = binary.code.address("main")
         self._main: _Main = prototype(self.main_address)
@@ -182,6 +189,9 @@ class NativeRunner:
         self._frames: deque[CallFrame] = deque()
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
+        self._starts = any(slot.name == "reduce_start" for _, slot in self._collectives)
+        if collectives:
+            self._meet_other_ranks()
         self._kind = self._choose_lock(callbacks)
         self._is_plain = self._is_stepwise  # calls go through Python
 
@@ -210,6 +220,7 @@ class NativeRunner:
         self._fetch_slots: dict[int, int] = {}
         self._fixed: list[tuple[int, int]] = []
         self._callbacks: list[tuple[int, CallbackSlot]] = []
+        self._collectives: list[tuple[int, CollectiveSlot]] = []
         self._kept_alive: list[object] = []
         self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
         self._sizes: tuple[int, int] | None = None  # the slot's position, and how many there are
@@ -237,6 +248,8 @@ class NativeRunner:
                 self._prepared = position, slot.count
             elif isinstance(slot, SizesSlot):
                 self._sizes = position, 1 + max(size.number for size in slot.sizes)
+            elif isinstance(slot, CollectiveSlot):
+                self._collectives.append((position, slot))
             else:
                 self._callbacks.append((position, slot))
         self.types = tuple(types[index] for index in range(len(types)))
@@ -256,6 +269,18 @@ class NativeRunner:
         if self._has_open_gradients:
             runner._gradients = [(position, at_sizes(slot, numbers)) for position, slot in self._gradients]
         return runner
+
+    def _meet_other_ranks(self) -> None:
+        """Agree with the other ranks before the first run."""
+        from staticgrad.runtime.mpi import prepare_run
+
+        variables = [slot.name for slot in self.interface.slots if isinstance(slot, StateSlot)]
+
+        def source_of(place: int) -> SourceLine | None:
+            sources = [check.source for check in self.program.checks if check.kind == "collective"]
+            return sources[place] if place < len(sources) else None
+
+        prepare_run([slot for _, slot in self._collectives], self.store, variables, source_of)
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)
@@ -314,6 +339,7 @@ class NativeRunner:
             frame = self._frames.pop()
         except IndexError:
             frame = self._new_frame()
+        results: list[Array] = []
         try:
             if outs is None:
                 results = [make() for make in self._fresh]
@@ -338,6 +364,11 @@ class NativeRunner:
             if self._is_late:
                 self._raise_late(frame, tape)
             return results
+        except BaseException:
+            if self._starts:  # MPI may still write into the memory of what was started
+                _in_flight.append((frame, arrays, results, tape))
+                frame = self._new_frame()
+            raise
         finally:
             if self._is_late:
                 frame.take_late()  # of a run that has ended otherwise
@@ -447,6 +478,12 @@ class NativeRunner:
             frame.table[position] = address
         for position, slot in self._callbacks:
             frame.table[position] = self._callback(slot, frame)
+        for position, collective in self._collectives:
+            from staticgrad.runtime.mpi import words_of
+
+            words = words_of(collective, at_once=self._is_stepwise)
+            frame.collectives.append(words)
+            frame.table[position] = data_address(words)
         for position in (*self._keys, *self._repeated_keys):
             frame.table[position] = data_address(frame.key)
         return frame
@@ -465,6 +502,10 @@ class NativeRunner:
             smallest, largest = map(int, extremes.view(np.int64))
             size = value_at(check.size, frame.sizes.tolist())
             return bounds_error(check.message, size, smallest, largest, check.source, check.wraps)
+        if check.kind == "collective":
+            from staticgrad.runtime.mpi import failure
+
+            return StaticGradError(f"{check.message}: {failure(frame.collectives)}", source=check.source)
         if check.kind == "callback":
             return raised[-1] if raised else StaticGradError(check.message, source=check.source)
         if check.kind == "numerics":
@@ -483,7 +524,7 @@ class NativeRunner:
             places: for each result the number of the fetched tensor, -1 for an op.
             single: whether the result is one array rather than a list.
         """
-        if self._poison or self._gradients or self._is_late or self._is_stepwise:
+        if self._poison or self._gradients or self._is_late or self._is_stepwise or self._starts:
             return None
         given, leaves = self._array_specs(feeds, places)
         frame, lock = self._new_frame(), None if self.keeps_lock else self._kind

@@ -108,6 +108,7 @@ class SessionState:
         self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Accumulated] = {}
         self._forgotten: dict[str, Accumulated] = {}  # whose memory is taken again
+        self.equalized: set[str] = set()  # variables that all ranks have got from rank 0
 
     def copy(self) -> SessionState:
         """Variables, gradients and random state as they are now, in memory of their own."""
@@ -118,6 +119,7 @@ class SessionState:
     def _copy_to(self, other: SessionState) -> None:
         other.random[:] = self.random
         other.write_count[:] = self.write_count
+        other.equalized |= self.equalized
         for key, value in self._values.items():
             other._values[key] = aligned_copy(value)
             other._versions[key] = self._versions[key].copy()

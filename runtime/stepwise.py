@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise
 from staticgrad.compiler.program import (
     CallbackSlot,
+    CollectiveSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
@@ -62,7 +63,7 @@ class StepwiseMain:
         self._program = program
         self._last_reads = {m: time for time, step in enumerate(self._steps) for m in (*step.reads, *step.adds)}
         self._last_writes = {m: time for time, step in enumerate(self._steps) for m in (*step.writes, *step.adds)}
-        self._whole = not any(isinstance(slot, CallbackSlot) for slot in slots)
+        self._whole = not any(isinstance(slot, CallbackSlot | CollectiveSlot) for slot in slots)
 
     def __call__(self, table: int, arena: int, pool: int) -> int:
         run = _VerifiedRun(self._program, self._slots, table, arena)

@@ -64,7 +64,7 @@ from staticgrad.types import (
 )
 
 if TYPE_CHECKING:
-    from staticgrad import init, linalg, nest, nn, optim, random
+    from staticgrad import distributed, init, linalg, nest, nn, optim, random
     from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
     from staticgrad.compiler.autodiff.reverse import gradients
@@ -253,7 +253,7 @@ _LATER = {
     "value_and_grad": "staticgrad.functions",
     "vmap": "staticgrad.compiler.batching",
 }
-_MODULES = frozenset({"init", "linalg", "nest", "nn", "optim", "random"})
+_MODULES = frozenset({"distributed", "init", "linalg", "nest", "nn", "optim", "random"})
 
 
 if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
@@ -356,6 +356,7 @@ __all__ = [
     "diff",
     "digamma",
     "dim",
+    "distributed",
     "divide",
     "e",
     "einsum",

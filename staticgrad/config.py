@@ -66,9 +66,15 @@ def refuse_unknown() -> None:
         raise ValueError(f"unknown switch {', '.join(unknown)}; known are {known}")
 
 
+# What launchers of MPI tell the processes that they start: how many there are on this machine.
+NEIGHBOURS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+
+
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """The number of cores that this process may use: an equal share where ``mpiexec`` started several here."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this operating system
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    told = next((number for name in NEIGHBOURS if (number := os.environ.get(name, "")).isdecimal()), "1")
+    return max(1, cores // max(1, int(told)))

@@ -45,6 +45,7 @@ _PADDED = (
 _CLIP = "write sg.optim.clip_by_global_norm(grads, max_norm) between sg.gradients and opt.apply_gradients"
 _LAYERS = "write a sg.nn.Module of sg.nn.MultiheadAttention, sg.nn.LayerNorm and sg.nn.Linear"
 _PARALLEL = "a program uses the session's threads by itself, sg.Session(num_threads=4): leave it out"
+_RANKS = "write train = opt.minimize(loss, distributed=True), and start the script as mpiexec -n 4 python train.py"
 _UPDATE = "an update is an op: train = opt.minimize(loss), and each sess.run(train, feeds) makes a step"
 
 TABLE: dict[str, dict[str, str]] = {
@@ -177,6 +178,7 @@ TABLE: dict[str, dict[str, str]] = {
         " var = sg.maximum(var, 1e-6)",
         "poisson_nll_loss PoissonNLLLoss": f"{_LOSS}sg.mean(sg.exp(x) - y * x) for x, the logarithm of the rate",
         "DataParallel parallel": _PARALLEL,
+        "DistributedDataParallel": _RANKS,
         "Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer": _LAYERS,
         "RNN LSTMCell GRUCell": "write sg.nn.LSTM or sg.nn.GRU, or a step of your own in sg.scan(fn, init, xs)",
         "Dense": "write sg.nn.Linear(in_features, out_features)",
@@ -202,6 +204,13 @@ TABLE: dict[str, dict[str, str]] = {
         "rand random": "write sg.random.uniform(shape)",
         "randn standard_normal": "write sg.random.normal(shape)",
         "seed manual_seed PRNGKey key split default_rng": _SEED,
+    },
+    "staticgrad.distributed": {
+        "get_rank": "write sg.distributed.rank()",
+        "get_world_size": "write sg.distributed.size()",
+        "init_process_group initialize": "leave it out, and start the script as mpiexec -n 4 python train.py",
+        "all_gather_into_tensor": "write sg.distributed.all_gather(x)",
+        "reduce_scatter_tensor": "write sg.distributed.reduce_scatter(x)",
     },
     "staticgrad.linalg": {
         "norm": "write sg.linalg.vector_norm(x) or sg.linalg.matrix_norm(x)",

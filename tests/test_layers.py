@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
         "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
         "staticgrad.extents", "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
-        "staticgrad.tables", "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks")),
+        "staticgrad.tables", "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks", "staticgrad.world")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
@@ -69,6 +69,8 @@ ONLY_IN = {
     "sklearn": ("staticgrad.demo",),
     "tqdm": ("staticgrad.demo",),
     "safetensors": (),
+    "safetensors": ("staticgrad.runtime",),
+    "mpi4py": ("staticgrad.world",),
     "torch": (),
     "jax": (),
 }
@@ -76,7 +78,7 @@ ONLY_IN = {
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax",
+    "torch", "jax", "mpi4py",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

@@ -17,6 +17,7 @@ import staticgrad as sg
 from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
 from staticgrad.optable import OPS, Case, Op, Role, register
 from staticgrad.types import float32, float64, is_floating
@@ -27,6 +28,7 @@ ELSEWHERE = {
     **dict.fromkeys(("custom_gradient", "custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
     "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
     "accumulate_grad": "test_retention",
+    **dict.fromkeys([op.name for op in COLLECTIVES], "test_distributed"),
     **dict.fromkeys(sorted(op.name for op in OPS.values() if op.role == "control"), "test_control"),
 }  # fmt: skip
 
@@ -207,7 +209,7 @@ def test_every_op_says_what_the_compiler_may_do_with_it() -> None:
         assert not (op.rematerializable and kept), op.name
     assert {op.name for op in OPS.values() if op.state} == by_role["store"] | {"variable", "accumulated_grad"}
     assert set(LONE) == by_role["routine"]
-    assert by_role["write"] - {"concat"} == {op.name for op in OPS.values() if op.filled is not None}
+    assert by_role["write"] - {"concat", "bucket"} == {op.name for op in OPS.values() if op.filled is not None}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,18 @@ import pytest
 
 import staticgrad as sg
 
-HOMES = (sg, sg.nn, sg.nn.functional, sg.optim, sg.optim.schedules, sg.init, sg.random, sg.linalg, sg.nest)
+HOMES = (
+    sg,
+    sg.nn,
+    sg.nn.functional,
+    sg.optim,
+    sg.optim.schedules,
+    sg.init,
+    sg.random,
+    sg.linalg,
+    sg.nest,
+    sg.distributed,
+)
 
 
 @pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)

@@ -25,12 +25,13 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.emit.target import Target, host_arch
 from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import POISON, Check, Prepared, SizesSlot, Slot
+from staticgrad.compiler.program import POISON, Check, CollectiveSlot, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.extents import OpenSizeError
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
+from staticgrad.types import sizes
 
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers
@@ -189,7 +190,8 @@ class _Main:
     def _steps(self, steps: Sequence[Step], first: int) -> None:
         operands = [len(step.operands) for step in steps if step.callback is not None]
         if operands:
-            self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {max(1, *operands)}, align 8")
+            most = 1 + max(operands)  # with the count of a collective operation
+            self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {most}, align 8")
         self._load_bases(steps)
         for time, step in enumerate(steps, first):
             if time == self.polls_before and time:
@@ -276,7 +278,11 @@ class _Main:
         table = self._pointers
         assert slot is not None
         assert table is not None
-        for position, operand in enumerate(step.operands):
+        first = 0
+        if isinstance(slot, CollectiveSlot):
+            f.store(f.index(math.prod(sizes(slot.type.shape))), table)
+            first = 1
+        for position, operand in enumerate(step.operands, first):
             f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
         words = self._bases[slot]
         status = f.emit("i32", f"call i32 {f.load('ptr', words).text}({words}, {table})")

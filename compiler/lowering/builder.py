@@ -250,7 +250,7 @@ class NestBuilder:
         self.stored.append(memory)
 
     def store_into_write(self, x: Tensor, node: Node) -> None:
-        """Store ``x`` where it belongs in the result of a concat, pad, fold or scatter_add."""
+        """Store ``x`` where it belongs in the result of a concat, bucket, pad, fold or scatter_add."""
         value, result = self.values[x], node.outputs[0]
         memory = self.places.memory(result)
         strides = self.places.strides_of(result)
@@ -260,6 +260,9 @@ class NestBuilder:
         if name == "concat":
             where[attrs.axis] = where[attrs.axis].plus(self.places.start_in(node, x))
             access = self.access(memory, x.dtype, dot_address(where, strides))
+        elif name == "bucket":
+            flat = dot_address(where, row_major(sizes(x.shape))).plus(self.places.start_in(node, x))
+            access = self.access(memory, x.dtype, flat)
         elif name == "pad":
             where = [w.times(i + 1).plus(low) for w, i, low in zip(where, attrs.interior, attrs.low, strict=True)]
             access = self.access(memory, x.dtype, dot_address(where, strides))

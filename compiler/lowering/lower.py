@@ -24,7 +24,7 @@ from staticgrad.compiler.kernels.routines import lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot
+from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot, collective_slot
 from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
@@ -32,6 +32,7 @@ from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.extents import is_open, largest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
+from staticgrad.ops.collectives import COLLECTIVES, REDUCE_WAIT
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
@@ -251,6 +252,8 @@ class Lowering:
             self._check(node, _CHECKS[node.op])
         elif node.op in (PRINT, PY_CALL):
             self._call(node)
+        elif node.op in COLLECTIVES:
+            self._collect(node)
         elif node.op.role == "control":
             self._run_parts(node)
         elif node.op.role == "routine":
@@ -307,6 +310,23 @@ class Lowering:
             node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
             tuple(outputs), check=check, callback=slot, source=node.source,
             serial=node.serial,
+        )  # fmt: skip
+        self._append(step, [node])
+
+    def _collect(self, node: Node) -> None:
+        """A collective operation. What one has started reads its operand and writes its result until it has ended."""
+        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
+        outputs = written = [self.places.memory(y) for y in node.outputs]
+        reads = inputs
+        if node.op is REDUCE_WAIT:
+            started, outputs = node.inputs[0].op, []
+            reads = [*inputs, *(self.places.memory(behind_reshapes(x)) for x in started.inputs)]
+        slot = collective_slot(node)
+        self.places.add(slot)
+        step = Step(
+            node.op.name, "collective", None, tuple(Operand(m) for m in (*inputs, *outputs)),
+            tuple(dict.fromkeys(reads)), tuple(written), callback=slot, source=node.source, serial=node.serial,
+            check=Check("collective", f"{node.op.name} ({node.name!r})", node.source),
         )  # fmt: skip
         self._append(step, [node])
 

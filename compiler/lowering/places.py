@@ -18,6 +18,7 @@ from staticgrad.compiler.steps.step import Memory, Operand, Temp
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.effects import ASSIGN
 from staticgrad.ops.sources import ACCUMULATED_GRAD, CONSTANT, VARIABLE
+from staticgrad.ops.views.joining import BUCKET
 from staticgrad.types import TensorType, sizes
 
 
@@ -99,12 +100,13 @@ class Places:
         return {x: (memory, tuple(self.strides_of(x))) for x, memory in self._memory.items()}
 
     def start_in(self, concat: Node, x: Tensor) -> int:
-        """The index at which operand ``x`` begins in the result of a concat, along its axis."""
+        """The index at which operand ``x`` begins in the result of a concat, along its axis, or of a bucket."""
         if concat not in self._starts:
             starts, start = self._starts.setdefault(concat, {}), 0
             for y in concat.inputs:
                 starts.setdefault(y, start)
-                start += sizes(y.shape)[concat.attrs.axis]
+                shape = sizes(y.shape)
+                start += math.prod(shape) if concat.op is BUCKET else shape[concat.attrs.axis]
         return self._starts[concat][x]
 
     def strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:

@@ -26,6 +26,7 @@ from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_wit
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.effects import PY_CALL
 from staticgrad.ops.elementwise.copies import IDENTITY
@@ -88,7 +89,7 @@ def materialize(region: Region) -> Region:
             return has_memory(x) and x not in orders
         if op.role == "alias":
             return _is_readable(x) and x not in orders
-        if op.role in ("control", "routine"):
+        if op.role in ("control", "routine") or op in COLLECTIVES:
             x = behind_reshapes(x)
             return _is_readable(x) and x not in orders
         if x.op in awaited and op.filled == position:  # what the fill waits for may wait for it

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.matrix import Packing
-from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
+from staticgrad.compiler.program import CallbackSlot, Check, CollectiveSlot, ConstantSlot, KeySlot, Slot
 from staticgrad.extents import highest, largest
 from staticgrad.frozen import frozen, record
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 WORD = 8
 
-Lent = ConstantSlot | KeySlot | CallbackSlot
+Lent = ConstantSlot | KeySlot | CallbackSlot | CollectiveSlot
 
 
 @frozen

@@ -16,7 +16,7 @@ import numpy as np
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise, run_kernel
-from staticgrad.compiler.program import CallbackSlot, FeedSlot, FetchSlot
+from staticgrad.compiler.program import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.optable import Array
@@ -60,10 +60,10 @@ def written_dtypes(step: Step) -> dict[Memory, np.dtype]:
 
 
 def calls_python(step: Step) -> bool:
-    """Something in the step is a Python function of the user's."""
+    """Something in the step is a Python function of the user's, or done together with other processes."""
     parts = step.loop.parts if step.loop is not None else ()
     lent = lent_slots(parts)
-    return step.callback is not None or any(isinstance(slot, CallbackSlot) for slot in lent)
+    return step.callback is not None or any(isinstance(slot, CallbackSlot | CollectiveSlot) for slot in lent)
 
 
 def _bytes(memories: Memories, operand: Operand) -> Array:

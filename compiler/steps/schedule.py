@@ -1,8 +1,9 @@
 """Schedule: in which order the steps run.
 
 Input: steps with what they read, write and add to. Output: the same steps in an order that respects them and
-keeps few bytes alive: of the steps that are ready, the one runs that frees most (allocates least), ties as declared.
-Which order is chosen never changes a value: it is decided by the sizes alone.
+keeps few bytes alive: of the steps that are ready, the one runs that frees most (allocates least), ties as declared;
+what other processes wait for runs before all others. Which order is chosen never changes a value: it is decided by the
+sizes alone.
 
     fill or write of a buffer  <  additions to it  <  its readers
     readers of a variable      <  its write
@@ -16,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from staticgrad.compiler.program import GradSlot, StateSlot
+from staticgrad.compiler.program import CollectiveSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
 from staticgrad.frozen import record
 from staticgrad.phases import phase
@@ -147,6 +148,8 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
     def growth(step: Step) -> int:
         """Bytes alive after the step minus bytes alive before it."""
         total = 0
+        if isinstance(step.callback, CollectiveSlot) and step.callback.name == "reduce_start":
+            return -(2**62)  # at once: it goes on beside what comes next
         if not greedy:
             return 0
         for memory in step.memories:

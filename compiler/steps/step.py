@@ -1,6 +1,6 @@
 """Steps: what a program does, one kernel after the other, before the memory is planned.
 
-Step    ::= kernel(operands) | check of what a kernel left | call of a Python function | loop over parts, of steps
+Step    ::= kernel(operands) | check of what a kernel left | call of a Python function or of MPI | loop over parts
 Operand ::= memory + offset
 Memory  ::= Slot of the caller | Temp
 """
@@ -18,6 +18,7 @@ from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -85,7 +86,7 @@ class Step:
     adds: tuple[Memory, ...] = ()
     fills: bool = False
     check: Check | None = None
-    callback: CallbackSlot | None = None
+    callback: CallbackSlot | CollectiveSlot | None = None
     loop: Loop | Branch | None = None
     planned: Planned | None = None  # how the kernel is run, once that is decided
     scratch: Temp | None = None

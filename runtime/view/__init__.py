@@ -20,6 +20,7 @@ from typing import Any
 from staticgrad.compiler.prices import Price
 from staticgrad.compiler.program import (
     CallbackSlot,
+    CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -119,6 +120,8 @@ def _slot(slot: Slot, feeds: Sequence[str], fetches: Sequence[str]) -> dict[str,
             return {"kind": "constant", "name": "constant", "bytes": int(slot.value.nbytes)}
         case CallbackSlot():
             return {"kind": "callback", "name": getattr(slot.function, "__name__", "callback"), "bytes": 0}
+        case CollectiveSlot():
+            return {"kind": "callback", "name": slot.name, "bytes": 0}
         case _:
             return {"kind": "internal", "name": type(slot).__name__, "bytes": 0}
 

@@ -11,6 +11,7 @@ from staticgrad.optable import FUNCTIONS
 # The public functions that each module defines; nothing, where ops have none.
 DEFINED = {
     "checkpointing": "checkpoint",
+    "collectives": "",
     "contraction": "dot linear matmul outer tensordot vecdot",
     "convolution": "conv1d conv2d conv3d conv_transpose2d convolution convolution_input_grad convolution_weight_grad",
     "cumulative": "cumulative_prod cumulative_sum diff product_of_others",
@@ -67,10 +68,10 @@ DEFINED = {
     "neural.normalisation": "group_norm layer_norm rms_norm standardize",
     "neural.softmax": "log_softmax logsumexp softmax",
     "views.broadcasting": "broadcast_arrays broadcast_to",
-    "views.joining": "concat roll split stack unstack",
+    "views.joining": "bucket concat roll split stack unstack",
     "views.permuting": "matrix_transpose moveaxis permute_dims swapaxes transpose",
     "views.repeating": "repeat tile",
-    "views.reshaping": "expand_dims flatten reshape squeeze",
+    "views.reshaping": "expand_dims flatten reshape shards squeeze",
     "views.slicing": "flip pad pad_with",
 }
 MODULES = tuple(f"{__name__}.{module}" for module in DEFINED)

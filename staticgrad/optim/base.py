@@ -15,7 +15,7 @@ depends on the step alone is computed once, as float64 scalars.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.schedules import Schedule
 from staticgrad.reach import reach
 from staticgrad.scopes import isolated, no_grad
-from staticgrad.types import computed, float64, int64, is_floating
+from staticgrad.types import computed, float64, int64, integer, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 LearningRate = float | Tensor | Schedule
@@ -319,7 +319,15 @@ class Optimizer(metaclass=AbstractAnswering):
     # -- what users call ----------------------------------------------------------------------------------------
 
     @boundary
-    def minimize(self, loss: Tensor, var_list: Variables | None = None) -> Node:
+    def minimize(
+        self,
+        loss: Tensor,
+        var_list: Variables | None = None,
+        *,
+        distributed: bool = False,
+        buckets: int = 1,
+        shards: int | None = None,
+    ) -> Node:
         """An op that makes one step down the gradient of ``loss``.
 
         Args:
@@ -327,9 +335,18 @@ class Optimizer(metaclass=AbstractAnswering):
             var_list: what to update, variables or a module with its parameters; default: the variables that the loss
                 depends on. Those that do not require a gradient when this is called (``trainable=False``,
                 ``requires_grad_(False)``) are left alone.
+            distributed: step down the mean of the gradients of all ranks (``sg.distributed``), each of which is fed
+                data of its own. Before a program with such a step runs first in a session (at ``sess.compile`` or at
+                the first run), all variables that it reads or writes get rank 0's values.
+            buckets: in how many vectors the gradients are reduced. One is reduced behind the backward; several are
+                started as soon as their gradients are there, and waited for before the first update.
+            shards: a number that the number of ranks divides. The batch, one open size that all ranks are fed equal
+                parts of, is taken as so many shards, whose gradients are added in a fixed order: the same bits on
+                1, 2, … ``shards`` ranks. Neither random numbers nor effects may be part of the loss.
 
         Raises:
-            GraphError: there is nothing to update: no variable, or none that the loss depends on.
+            GraphError: there is nothing to update: no variable, or none that the loss depends on; or shards that
+                cannot be made.
 
         Example:
             >>> x, t = sg.placeholder((4,)), sg.placeholder((4,))
@@ -350,14 +367,36 @@ class Optimizer(metaclass=AbstractAnswering):
         variables = depends_on(loss) if var_list is None else self._trained(var_list)
         if not variables:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
-        found = gradients(loss, variables)
+        own = f"{self.name}: minimize"
+        check(not isinstance(buckets, bool) and isinstance(buckets, int) and buckets >= 1, own, "buckets", buckets,
+              "an int of at least 1")  # fmt: skip
+        check(distributed or (buckets == 1 and shards is None), own, "distributed", distributed,
+              "True, with buckets or shards")  # fmt: skip
+        if shards is None:
+            found = gradients(loss, variables)
+        else:
+            check(buckets == 1, own, "buckets", buckets, "1, with shards")
+            found = self._over_shards(loss, variables, integer(shards, f"{own}: shards", 1), gradients)
         if all(gradient is None for gradient in found):
             raise GraphError(
                 f"{self.name}: {loss.name!r} depends on none of the variables that it shall update,"
                 f" {', '.join(repr(v.name) for v in variables[:3])}{', …' if len(variables) > 3 else ''}",
                 source=loss.source,
             )
+        if distributed and shards is None:
+            from staticgrad.optim.exchange import averaged
+
+            with loss.graph, no_grad():
+                found = averaged(found, buckets)
         return self.apply_gradients(list(zip(found, variables, strict=True)))
+
+    def _over_shards(
+        self, loss: Tensor, variables: Sequence[Tensor], shards: int, derive: Callable[..., Any]
+    ) -> list[Tensor | None]:
+        from staticgrad.optim.exchange import over_shards
+
+        with loss.graph:
+            return list(over_shards(loss, variables, shards, derive, f"{self.name}: minimize"))
 
     @boundary
     def apply_gradients(self, grads_and_vars: Iterable[GradAndVar]) -> Node:

@@ -1,4 +1,4 @@
-"""Tensors side by side, and cut apart again: ``concat``, ``stack``, ``split``, ``unstack``, ``roll``."""
+"""Tensors side by side, and cut apart again: ``concat``, ``bucket``, ``stack``, ``split``, ``unstack``, ``roll``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.batch_rules import every, leading
 from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
-from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Size, TensorType, integer, integers, is_floating, normalize_axis
+from staticgrad.optable import FUNCTIONS, BatchedNode, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import DTYPES, Dim, Size, TensorType, integer, integers, is_floating, normalize_axis, product
 
 
 @frozen
@@ -88,6 +88,54 @@ CONCAT = register(
         batch=leading,
     )
 )
+
+
+def _split_bucket(o: Namespace, node: Primal[object], ct: Tensor) -> Sequence[Tensor | None]:
+    result: list[Tensor | None] = []
+    start: Size = 0
+    for x in node.inputs:
+        part = slice_axis(ct, 0, start, start + x.size)
+        result.append(o.reshape(part, x.shape) if is_floating(x.dtype) else None)
+        start = start + x.size
+    return result
+
+
+def _push_bucket(o: Namespace, node: Primal[object], *tangents: Tensor | None) -> Sequence[Tensor | None]:
+    return (bucket([o.zeros_like(x) if t is None else t for x, t in zip(node.inputs, tangents, strict=True)]),)
+
+
+def _buckets(o: Namespace, node: BatchedNode[object]) -> Sequence[Tensor]:
+    return (o.concat([o.reshape(x, (node.size, product(x.shape[1:]))) for x in every(o, node)], axis=1),)
+
+
+def _bucket_type(attrs: object, *xs: TensorType) -> TensorType:
+    if len({x.dtype for x in xs}) != 1:
+        raise GraphError(f"bucket: expected operands of one dtype, actual {', '.join(map(str, xs))}")
+    return TensorType((sum((x.size for x in xs[1:]), xs[0].size),), xs[0].dtype)
+
+
+BUCKET = register(
+    Op(
+        "bucket",
+        "The elements of tensors of any shapes in row-major order, one tensor behind the other.",
+        infer=_bucket_type,
+        reference=lambda attrs, *xs: np.concatenate([x.reshape(-1) for x in xs]),
+        vjp=_split_bucket,
+        jvp=_push_bucket,
+        moves=True,
+        dtypes=DTYPES,
+        cases=(Case(((3, 4), (), (2, 1, 5))), Case(((4,),)), Case(((0, 2), (3, 2)))),
+        role="write",
+        cheap=True,
+        batch=_buckets,
+    )
+)
+
+
+@public
+def bucket(tensors: Sequence[Tensor]) -> Tensor:
+    """One vector of the elements of tensors, into which the kernels that make them store."""
+    return declare(BUCKET, tensors)
 
 
 def _several(what: str, arrays: Iterable[TensorLike] | Tensor) -> tuple[Tensor, ...]:

@@ -17,6 +17,7 @@ from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
+    Dim,
     Shape,
     ShapeLike,
     Size,
@@ -100,6 +101,44 @@ def _missing_size(x: Tensor, known: Size, shape: ShapeLike) -> Size:
     if known == 0 or (isinstance(known, int) and isinstance(total, int) and total % known):
         raise GraphError(f"reshape: {x.type} with {total} elements does not fill shape {shape}")
     return total // known
+
+
+@frozen
+class ShardAttributes:
+    """The number of parts."""
+
+    parts: int
+
+
+def _shards_type(attrs: ShardAttributes, x: TensorType) -> TensorType:
+    first = x.shape[0]
+    if not isinstance(first, Dim) and first % attrs.parts:
+        raise GraphError(f"shards: expected a multiple of {attrs.parts} as the size of axis 0, actual {x}")
+    return TensorType((attrs.parts, first // attrs.parts, *x.shape[1:]), x.dtype)
+
+
+SHARDS = register(
+    Op(
+        "shards",
+        "Equal parts along axis 0, stacked.",
+        infer=_shards_type,
+        reference=lambda attrs, x: x.reshape(attrs.parts, x.shape[0] // attrs.parts, *x.shape[1:]),
+        expand=lambda o, node: (o.reshape(node.inputs[0], _shards_type(node.attrs, node.inputs[0].type).shape),),
+        dtypes=DTYPES,
+        cases=(Case(((6, 4),), ShardAttributes(3)), Case(((2,),), ShardAttributes(1))),
+        moves=True,
+    )
+)
+
+
+@public
+def shards(x: Tensor, parts: int) -> Tensor:
+    """Equal parts of a tensor along axis 0, stacked; the size of the axis may be open, and is checked when it is known.
+
+    Raises:
+        GraphError: it is no multiple of the number of parts.
+    """
+    return declare(SHARDS, (x,), ShardAttributes(parts))
 
 
 @public
