@@ -25,8 +25,8 @@ from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
 TOOLS = (
-    "answers", "calls", "catalog", "chart", "compile_time", "convolutions", "gemm", "growing", "kernel_cases",
-    "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
+    "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "gemm", "growing",
+    "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
 
@@ -365,6 +365,25 @@ def test_kernels_times_nothing_but_right_answers(tools: Any, gradient: bool, mon
     if not gradient:
         with pytest.raises(SystemExit, match=r"squares .*: staticgrad and numpy differ"):
             tools.kernels.measured("squares", case, ((5, 7),), given, tools.systems.installed())
+
+
+# -- many processes ---------------------------------------------------------------------------------------------------
+
+
+def test_collectives_fit_the_model_of_a_message_and_run_on_one_process(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = tools.collectives
+    rows = [bench.Row(str(n), 2e-6 + n / 1e9, 1.0, 1.0) for n in (4, 64, 4096, 1 << 20)]
+    np.testing.assert_allclose(bench.fitted(rows), (2e-6, 1e-9))
+    monkeypatch.setattr(bench, "SIZES", (1, 16))
+    monkeypatch.setattr(bench, "SECONDS", 1e-4)
+    written = tmp_path / "rows.json"
+    assert bench.main(["reduce", "--inside", "--rounds", "2", "--json", str(written)]) == 0
+    assert [row["name"] for row in json.loads(written.read_text())] == ["4", "64"]
+    small = ["--width", "8", "--layers", "2", "--batch", "4", "--rounds", "2"]
+    assert bench.main(["step", "--inside", *small]) == 0
+    assert "buckets=4" in capsys.readouterr().out
 
 
 # -- open sizes -------------------------------------------------------------------------------------------------------
