@@ -179,6 +179,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.indexing.scattering import scatter
     from staticgrad.ops.indexing.subscripts import take, take_along_axis
+    from staticgrad.ops.linalg.blocks import kron
     from staticgrad.ops.linalg.matrices import (
         meshgrid,
         tril,
@@ -424,6 +425,7 @@ __all__ = [
     "ive",
     "jacobian",
     "jvp",
+    "kron",
     "less",
     "less_equal",
     "lgamma",

@@ -17,6 +17,7 @@ from typing import NoReturn
 from staticgrad.boundary import expose
 from staticgrad.hints import missing_from_module
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
+from staticgrad.ops.linalg.blocks import block_diag
 from staticgrad.ops.linalg.cholesky import cholesky
 from staticgrad.ops.linalg.determinants import det, slogdet
 from staticgrad.ops.linalg.eigen import eigh, eigvalsh
@@ -28,8 +29,8 @@ from staticgrad.ops.linalg.triangular import solve_triangular
 from staticgrad.ops.views.permuting import matrix_transpose
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+    "block_diag", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
     "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 

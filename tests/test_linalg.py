@@ -357,3 +357,41 @@ def test_factorisations_give_the_same_bits_on_any_number_of_threads() -> None:
     one, two = (run(fetches, {x: values}, num_threads=n) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((2, 3), (4, 5)), ((3,), (2, 2)), ((), (2, 3)), ((2, 1, 3), (2, 2)), ((0, 2), (2, 2))]
+)
+def test_kron_is_numpy_s_at_any_rank(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    a, b = RNG.normal(size=first), RNG.normal(size=second)
+    x, y = sg.placeholder(first, sg.float64), sg.placeholder(second, sg.float64)
+    k = sg.kron(x, y)
+    product, of_x, of_y = run([k, *sg.gradients(k, [x, y])], {x: a, y: b})
+    np.testing.assert_array_equal(product, np.kron(a, b))
+    np.testing.assert_allclose(of_x, np.full(first, b.sum()), rtol=1e-12)
+    np.testing.assert_allclose(of_y, np.full(second, a.sum()), rtol=1e-12)
+
+
+def test_kron_and_block_diag_of_open_sizes() -> None:
+    x, y = sg.placeholder((None, 3)), sg.placeholder((2, None))
+    fetches = [sg.kron(x, y), linalg.block_diag(x, y, 2.0)]
+    for n in (2, 5):
+        a, b = RNG.normal(size=(n, 3)).astype(np.float32), RNG.normal(size=(2, n + 1)).astype(np.float32)
+        product, blocks = run(fetches, {x: a, y: b})
+        np.testing.assert_array_equal(product, np.kron(a, b))
+        np.testing.assert_array_equal(blocks[:n, :3], a)
+        np.testing.assert_array_equal(blocks[n : n + 2, 3:-1], b)
+        assert blocks[-1, -1] == 2
+        assert np.abs(blocks).sum() == pytest.approx(np.abs(a).sum() + np.abs(b).sum() + 2, rel=1e-5)
+
+
+def test_block_diag_takes_batches_and_refuses_others() -> None:
+    a, b = RNG.normal(size=(4, 2, 3)), RNG.normal(size=(4, 1, 2))
+    got = run(linalg.block_diag(a, b))
+    assert got.shape == (4, 3, 5)
+    np.testing.assert_array_equal(got[:, :2, :3], a)
+    np.testing.assert_array_equal(got[:, 2:, 3:], b)
+    with pytest.raises(sg.GraphError, match="expected leading axes"):
+        linalg.block_diag(a, b[:2])
+    with pytest.raises(sg.GraphError, match="expected one matrix or more"):
+        linalg.block_diag()

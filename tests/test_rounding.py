@@ -33,7 +33,7 @@ cholesky eigh eigvalsh
 """
 OF_TWO = """
 xlog1py xlogy
-add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive less
+add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive kron less
 less_equal
 logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
 tensordot vecdot
@@ -46,6 +46,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "arange": ((), lambda dtype: sg.arange(0.0, 9.0, 0.3, dtype=dtype)),
     "astype": (((SQUARE,)), lambda x: sg.astype(x, "float64")),
     "betainc": ((SQUARE,) * 3, None),
+    "block_diag": ((SQUARE, SQUARE), lambda *xs: sg.linalg.block_diag(*xs)),
     "broadcast_to": ((ROWS,), lambda x: sg.broadcast_to(x, (2, *ROWS))),
     "clip": ((SQUARE, SQUARE), lambda x, y: sg.clip(x, -1, y)),
     "constant": ((), lambda dtype: sg.constant(0.1, dtype)),

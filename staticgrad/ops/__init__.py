@@ -56,6 +56,7 @@ DEFINED = {
     "indexing.meetings": "",
     "indexing.scattering": "scatter",
     "indexing.subscripts": "getitem take take_along_axis",
+    "linalg.blocks": "block_diag kron",
     "linalg.cholesky": "cholesky",
     "linalg.determinants": "det slogdet",
     "linalg.eigen": "eigh eigvalsh",
