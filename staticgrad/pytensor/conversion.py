@@ -198,6 +198,9 @@ class Translation:
                 results = convert(self, node)
         except RefusedError as error:
             raise error.at(node) from error
+        except Exception as error:
+            error.add_note(f"in the conversion of PyTensor's node {node}")
+            raise
         if not isinstance(results, (list, tuple)):
             results = [results]
         for output, result in zip(node.outputs, results, strict=True):

@@ -19,7 +19,7 @@ BATCHED: dict[str, Batched] = {}
 
 
 def on_last_axes(*names: str) -> Callable[[Batched], Batched]:
-    """Enter a function of a node's op and tensors that works on the last axes of each, as the op does without others."""
+    """Enter a function of a node's op and tensors that does on the last axes of each what the op does."""
 
     def enter(function: Batched) -> Batched:
         def convert(at: Translation, node: Any) -> Any:
