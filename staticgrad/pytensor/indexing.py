@@ -80,6 +80,8 @@ def write(at: Translation, node: Any) -> Tensor:
         _check_broadcast(node, x, y, key[0])
     if x.dtype == bool and not sets:
         raise RefusedError("bools are not added at an index")
+    if not sets and getattr(node.op, "ignore_duplicates", False):  # as x[key] += y of NumPy
+        return o.scatter(x, key, x[key] + y)
     return o.scatter(x, key, y, mode="set" if sets else "add")
 
 

@@ -36,6 +36,11 @@ def is_dense(variable: Variable) -> bool:
     return dtype_name(variable) in DTYPES
 
 
+def may_be_known(variable: Variable) -> bool:
+    """Sizes follow from integers and bools."""
+    return is_dense(variable) and np.dtype(variable.type.dtype).kind in "biu"
+
+
 def _is_number(variable: Variable) -> bool:
     return isinstance(variable.type, ScalarType)
 
@@ -172,20 +177,13 @@ class PartedProgram:
         """Let PyTensor perform a node, or a part be compiled for values where the node needs them."""
         node = error.node
         if error.needs is not None:
-            roots = (
-                ancestors([error.needs], blockers=part.inputs)
-                if error.needs in part.known
-                else ancestors(node.inputs, blockers=part.inputs)
-            )
-            wanted = {
+            asked = [error.needs] if error.needs in part.known else node.inputs
+            roots = set(ancestors(asked, blockers=part.inputs))
+            wanted = [
                 v
                 for v, value in zip(part.inputs, values)
-                if v in set(roots)
-                and v not in self.by_value
-                and is_dense(v)
-                and v.type.dtype[0] in "biu"
-                and np.size(value) <= LARGEST_VALUE
-            }
+                if v in roots and v not in self.by_value and may_be_known(v) and np.size(value) <= LARGEST_VALUE
+            ]
             if wanted:
                 for variable in wanted:
                     self.by_value[variable] = {node}
@@ -224,7 +222,11 @@ class PartedProgram:
         self.parts = parts
 
     def _perform_what_serves_performed(self) -> None:
-        """A compiled part gives arrays; slices for nodes that PyTensor performs are made by PyTensor, too."""
+        """A compiled part gives arrays; slices that are results, or operands of nodes that PyTensor performs, are made
+        by PyTensor, too."""
+        for variable in self.fgraph.outputs:
+            if variable.owner is not None and variable.owner not in self.refused and not is_dense(variable):
+                self.refused[variable.owner] = "its result is no array"
         for node in reversed(self.order):
             if node in self.refused:
                 for variable in node.inputs:
@@ -259,7 +261,7 @@ class StaticgradLinker(JITLinker):  # type: ignore[misc]
         allow_gc: whether PyTensor gives intermediate results back after a call; None for PyTensor's setting.
     """
 
-    required_rewrites = ("minimum_compile",)
+    required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc")
     incompatible_rewrites = (
         "cxx_only",
         "BlasOpt",
