@@ -160,7 +160,14 @@ class PartedProgram:
     def __str__(self) -> str:
         return "\n".join(f"{number}. {part}" for number, part in enumerate(self.parts, 1))
 
-    def __call__(self) -> None:
+    def __call__(self, *values: Any) -> list[Any]:
+        """The results for operands in the order of the graph's inputs, for callers that go round ``Function``."""
+        for variable, value in zip(self.fgraph.inputs, values, strict=True):
+            self.storage[variable][0] = value
+        self.run()
+        return [self.storage[variable][0] for variable in self.fgraph.outputs]
+
+    def run(self) -> None:
         ran: set[Any] = set()  # of the nodes that PyTensor performs: no draw and no effect is repeated in a run
         while True:
             try:
@@ -309,7 +316,7 @@ class StaticgradLinker(JITLinker):  # type: ignore[misc]
         program = self.fgraph_convert(self.fgraph, order, input_storage, output_storage, storage_map)
 
         def thunk() -> None:
-            program()
+            program.run()
 
         thunk.inputs = self.create_thunk_inputs(storage_map)  # type: ignore[attr-defined]
         thunk.outputs = [storage_map[v] for v in self.fgraph.outputs]  # type: ignore[attr-defined]
