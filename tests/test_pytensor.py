@@ -120,8 +120,8 @@ GRAPHS: dict[str, list[Any]] = {
         pt.tensordot(x, y, axes=[[1], [1]]), pt.einsum("ij,kj->ik", x, y), pt.linalg.kron(x[:2], y[:, :2]),
     ],
     "blas": [
-        blas.gemv_no_inplace(v[:3], 2.0, x, w[:4], 0.5), blas.gemm_no_inplace(pt.eye(3), 2.0, x, y.T, 0.0),
-        blas.Ger(destructive=False)(x, 2.0, v[:3], w[:4]), blas._dot22(x, y.T), blas._dot22scalar(x, y.T, 2.0),
+        blas.gemv_no_inplace(v[:3], v[0], x, w[:4], w[1]), blas.gemm_no_inplace(pt.eye(3), v[0], x, y.T, w[0]),
+        blas.Ger(destructive=False)(x, v[0], v[:3], w[:4]), blas._dot22(x, y.T), blas._dot22scalar(x, y.T, v[0]),
         blas.BatchedDot()(x[None], y.T[None]),
     ],
     "matrices": [
