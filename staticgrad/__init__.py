@@ -171,6 +171,7 @@ if TYPE_CHECKING:
         lgamma,
         polygamma,
     )
+    from staticgrad.ops.elementwise.incomplete_beta import betainc, betaln
     from staticgrad.ops.elementwise.incomplete_gamma import gammainc, gammaincc
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
@@ -328,6 +329,8 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "betainc",
+    "betaln",
     "bfloat16",
     "bitwise_and",
     "bitwise_invert",

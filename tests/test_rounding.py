@@ -30,8 +30,9 @@ empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal
 cholesky eigh eigvalsh
 """
 OF_TWO = """
-add atan2 copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot less less_equal
-logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract tensordot vecdot
+add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot less less_equal
+logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
+tensordot vecdot
 broadcast_arrays isin huber_loss kl_div l1_loss mse_loss smooth_l1_loss binary_cross_entropy
 binary_cross_entropy_with_logits solve
 """
@@ -40,6 +41,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     **dict.fromkeys(OF_TWO.split(), ((SQUARE, SQUARE), None)),
     "arange": ((), lambda dtype: sg.arange(0.0, 9.0, 0.3, dtype=dtype)),
     "astype": (((SQUARE,)), lambda x: sg.astype(x, "float64")),
+    "betainc": ((SQUARE,) * 3, None),
     "broadcast_to": ((ROWS,), lambda x: sg.broadcast_to(x, (2, *ROWS))),
     "clip": ((SQUARE, SQUARE), lambda x, y: sg.clip(x, -1, y)),
     "constant": ((), lambda dtype: sg.constant(0.1, dtype)),

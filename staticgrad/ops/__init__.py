@@ -44,6 +44,7 @@ DEFINED = {
     "elementwise.error": "erf erfc erfinv",
     "elementwise.expressions": "",
     "elementwise.gamma": "digamma lgamma polygamma",
+    "elementwise.incomplete_beta": "beta_density betainc betainc_by_shape betaln",
     "elementwise.incomplete_gamma": "gamma_density gammainc gammainc_by_a gammaincc",
     "elementwise.rounding": "ceil floor round trunc",
     "elementwise.selection": "clip where",
