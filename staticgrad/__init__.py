@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         square,
         subtract,
     )
+    from staticgrad.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, ive
     from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
@@ -396,6 +397,10 @@ __all__ = [
     "hessian",
     "hvp",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "identity",
     "iinfo",
     "inf",
@@ -411,6 +416,8 @@ __all__ = [
     "isin",
     "isinf",
     "isnan",
+    "iv",
+    "ive",
     "jacobian",
     "jvp",
     "less",

@@ -64,6 +64,21 @@ def two_positive(rng: np.random.Generator, count: int) -> Sequence[Array]:
     return powers(rng, -6, 9, 4 * count), powers(rng, -6, 9, 4 * count)
 
 
+def both_signs(rng: np.random.Generator, count: int) -> Sequence[Array]:
+    return (
+        np.concatenate([rng.uniform(-700, 700, count), rng.uniform(-12, 12, 2 * count), powers(rng, -12, 1, count)]),
+    )
+
+
+def orders(rng: np.random.Generator, count: int) -> Sequence[Array]:
+    """Orders and arguments of each way: series, large arguments, large orders, negative and whole orders."""
+    v = [rng.uniform(0, 20, 2 * count), powers(rng, 1.3, 4, count), rng.uniform(-15, 0, count),
+         np.round(rng.uniform(-40, 40, count))]  # fmt: skip
+    x = [powers(rng, -3, 2.8, count), rng.uniform(25, 210, count), powers(rng, -1, 4.3, count),
+         powers(rng, -2, 2.4, count), rng.uniform(-80, 80, count)]  # fmt: skip
+    return np.concatenate(v), np.concatenate(x)
+
+
 # -- references -----------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +139,19 @@ def off_mean(a: Array, b: Array, x: Array) -> Array:
     return 2 * np.abs(x * b - (1 - x) * a) + a * np.abs(np.log(x)) + b * np.abs(np.log1p(-x)) + small * np.log1p(large)
 
 
+def exponent(v: Array, x: Array) -> Array:
+    """The derivative by log x, and the logarithm of (x/2v)^v."""
+    return 4 * np.hypot(v, x) + 2 * np.abs(v * np.log1p(np.abs(2 * v / x)))
+
+
+def scaled_exponent(v: Array, x: Array) -> Array:
+    return exponent(v, x) - 4 * np.abs(x)
+
+
+def scaled_bessel(v: Any, x: Any) -> Any:
+    return mpmath.besseli(v, x) * mpmath.exp(-abs(x))
+
+
 CASES: dict[str, Case] = {
     "gammainc": Case(lower_gamma, gamma_operands, moved=off_peak),
     "gammaincc": Case(upper_gamma, gamma_operands, moved=off_peak),
@@ -140,6 +168,12 @@ CASES: dict[str, Case] = {
         moved=off_mean,
     ),
     "betaln": Case(log_beta, two_positive),
+    "i0": Case(functools.partial(mpmath.besseli, 0), both_signs, 8.0),
+    "i1": Case(functools.partial(mpmath.besseli, 1), both_signs, 8.0),
+    "i0e": Case(functools.partial(scaled_bessel, 0), both_signs, 8.0),
+    "i1e": Case(functools.partial(scaled_bessel, 1), both_signs, 8.0),
+    "iv": Case(mpmath.besseli, orders, 20.0, moved=exponent),
+    "ive": Case(scaled_bessel, orders, 20.0, moved=scaled_exponent),
 }
 
 
@@ -185,8 +219,10 @@ def compare(name: str, dtype: str, operands: Sequence[Array], got: Array, want: 
     else:
         allowed = unit * ((case.bound + case.moved(*operands)) * np.abs(want) + case.floor)
     allowed = np.maximum(allowed, float(info.tiny) * (1.0 if dtype == "float32" else 1e3))
-    error = np.abs(got - want)
-    worst = int(np.argmax(np.nan_to_num(error / allowed, nan=np.inf)))
+    want = np.where(np.abs(want) > float(info.max), np.copysign(np.inf, want), want)
+    error = np.where(got == want, 0.0, np.abs(got - want))
+    allowed = np.where(np.isinf(want), 0.0, allowed)
+    worst = int(np.argmax(np.nan_to_num(error / np.maximum(allowed, 1e-320), nan=np.inf)))
     where = [float(x[worst]) for x in operands]
     assert (error <= allowed).all(), f"{name}{where}: {got[worst]}, expected {want[worst]}"
 
@@ -211,6 +247,43 @@ def test_the_beta_function_at_its_limits() -> None:
     b = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 2.0, 0.0])
     want = [np.inf, np.inf, -np.inf, np.inf, np.nan, scipy.special.betaln(-1.5, 2.0), np.inf]
     np.testing.assert_allclose(run(sg.betaln, a, b), want, rtol=1e-13)
+
+
+BESSEL_ENDS = {
+    "i0": [1, 1, np.inf, np.inf, np.nan], "i1": [0, 0, np.inf, -np.inf, np.nan],
+    "i0e": [1, 1, 0, 0, np.nan], "i1e": [0, 0, 0, 0, np.nan],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESSEL_ENDS)
+def test_ends_of_bessel_functions(name: str) -> None:
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+    np.testing.assert_array_equal(run(getattr(sg, name), x), BESSEL_ENDS[name])
+
+
+def test_ends_of_bessel_functions_of_real_orders() -> None:
+    v, x = (g.ravel() for g in np.meshgrid([0.0, 1.0, 2.0, -3.0, 0.5, 30.0], [0.0, 1.0, -1.0]))
+    np.testing.assert_allclose(run(sg.iv, v, x), scipy.special.iv(v, x), rtol=1e-13)
+    np.testing.assert_allclose(run(sg.ive, v, x), scipy.special.ive(v, x), rtol=1e-13)
+    v = np.array([0.0, 1.0, 0.5, 0.5, np.inf, 1.0, -20.5])
+    x = np.array([np.inf, -np.inf, np.inf, -np.inf, 2.0, np.nan, 1.0])
+    np.testing.assert_array_equal(run(sg.iv, v, x), [np.inf, -np.inf, np.inf, np.nan, 0, np.nan, np.nan])
+    np.testing.assert_array_equal(run(sg.ive, v, x), [0, 0, 0, np.nan, 0, np.nan, np.nan])
+
+
+def test_derivatives_of_bessel_functions_at_zero() -> None:
+    x = sg.placeholder((), "float64")
+    derivatives = [sg.gradients(y, [x])[0] for y in (sg.i0(x), sg.i1(x), sg.iv(1.0, x))]
+    seconds = [sg.gradients(d, [x])[0] for d in (*derivatives, sg.gradients(sg.iv(2.0, x), [x])[0])]
+    found = sg.Session().run([*derivatives, *seconds], {x: 0.0})
+    np.testing.assert_allclose(found, [0, 0.5, 0.5, 0.5, 0, 0, 0.25], rtol=1e-15)
+
+
+def test_bessel_functions_have_no_derivative_by_their_order() -> None:
+    v, x = sg.placeholder((3,)), sg.placeholder((3,))
+    for function in (sg.iv, sg.ive):
+        with pytest.raises(sg.GraphError, match="no derivative by its order"):
+            sg.gradients(function(v, x), [v])
 
 
 def test_second_derivatives_by_shapes_are_refused() -> None:
