@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         square,
         subtract,
     )
+    from staticgrad.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, ive
     from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
@@ -171,6 +172,7 @@ if TYPE_CHECKING:
         lgamma,
         polygamma,
     )
+    from staticgrad.ops.elementwise.incomplete_beta import betainc, betaln
     from staticgrad.ops.elementwise.incomplete_gamma import gammainc, gammaincc
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
@@ -328,6 +330,8 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "betainc",
+    "betaln",
     "bfloat16",
     "bitwise_and",
     "bitwise_invert",
@@ -393,6 +397,10 @@ __all__ = [
     "hessian",
     "hvp",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "identity",
     "iinfo",
     "inf",
@@ -408,6 +416,8 @@ __all__ = [
     "isin",
     "isinf",
     "isnan",
+    "iv",
+    "ive",
     "jacobian",
     "jvp",
     "less",
