@@ -90,7 +90,8 @@ GRAPHS: dict[str, list[Any]] = {
     "positive functions": [
         f(pt.exp(x))
         for f in (pt.log, pt.log1p, pt.log2, pt.log10, pt.sqrt, pt.gammaln, pt.gamma, pt.psi, pt.tri_gamma)
-    ] + [pt.gammainc(pt.exp(x), pt.exp(y)), pt.gammaincc(pt.exp(x), pt.exp(y)), pt.arctan2(x, y)],
+    ] + [pt.gammainc(pt.exp(x), pt.exp(y)), pt.gammaincc(pt.exp(x), pt.exp(y)), pt.arctan2(x, y)]
+    + [pt.betainc(pt.exp(x), pt.exp(y), pt.sigmoid(x)), pt.i0(x), pt.i1(x), pt.iv(1.5, pt.exp(x)), pt.ive(2.0, abs(y))],
     "casts": [x.astype("float32"), x.astype("int16"), b.astype("float32") * 1.5, x.astype("bool"), x > b],
     "reductions": [
         x.sum(), x.sum(axis=0), x.prod(axis=1), x.max(axis=1), x.min(), b.sum(axis=0), b.max(), b.prod(axis=1),
