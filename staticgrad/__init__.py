@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     )
     from staticgrad.ops.elementwise.incomplete_beta import betainc, betaln
     from staticgrad.ops.elementwise.incomplete_gamma import gammainc, gammaincc
+    from staticgrad.ops.elementwise.normal import erfcinv, erfcx, log1mexp, log_ndtr, ndtr, ndtri, sinc, xlog1py, xlogy
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.indexing.scattering import scatter
@@ -370,6 +371,8 @@ __all__ = [
     "equal",
     "erf",
     "erfc",
+    "erfcinv",
+    "erfcx",
     "erfinv",
     "exp",
     "exp2",
@@ -426,9 +429,11 @@ __all__ = [
     "linalg",
     "linspace",
     "log",
+    "log1mexp",
     "log1p",
     "log2",
     "log10",
+    "log_ndtr",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -448,6 +453,8 @@ __all__ = [
     "moveaxis",
     "multiply",
     "nan",
+    "ndtr",
+    "ndtri",
     "negative",
     "nest",
     "newaxis",
@@ -488,6 +495,7 @@ __all__ = [
     "sign",
     "signbit",
     "sin",
+    "sinc",
     "sinh",
     "sort",
     "split",
@@ -522,6 +530,8 @@ __all__ = [
     "vmap",
     "where",
     "while_loop",
+    "xlog1py",
+    "xlogy",
     "zeros",
     "zeros_like",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ Call = Callable[..., Any]
 SQUARE, ROWS, IMAGE, IMAGES = (4, 4), (6, 5), (1, 2, 6, 6), (1, 2, 4, 4, 4)
 TARGETS = np.arange(6) % 5
 OF_ONE = """
+erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc
 abs acos acosh argmax argmin argsort asin asinh atan atanh ceil cos cosh count_nonzero digamma erf erfc erfinv exp exp2
 expm1 floor flip identity i0 i0e i1 i1e isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative
 positive prod
@@ -31,6 +32,7 @@ empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal
 cholesky eigh eigvalsh
 """
 OF_TWO = """
+xlog1py xlogy
 add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive less
 less_equal
 logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract

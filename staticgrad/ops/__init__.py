@@ -47,6 +47,7 @@ DEFINED = {
     "elementwise.gamma": "digamma lgamma polygamma",
     "elementwise.incomplete_beta": "beta_density betainc betainc_by_shape betaln",
     "elementwise.incomplete_gamma": "gamma_density gammainc gammainc_by_a gammaincc",
+    "elementwise.normal": "erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc sinc_slope xlog1py xlogy",
     "elementwise.rounding": "ceil floor round trunc",
     "elementwise.selection": "clip where",
     "indexing.gathering": "gather index index_add scatter_add",
