@@ -21,11 +21,13 @@ from pytensor.raise_op import Assert, CheckAndRaise  # noqa: E402
 from pytensor.scan.utils import until  # noqa: E402
 from pytensor.tensor import blas  # noqa: E402
 from pytensor.tensor.random.basic import NormalRV  # noqa: E402
+from pytensor.tensor.xlogx import XlogY0  # noqa: E402
 
 import staticgrad.pytensor as sp  # noqa: E402
 
 PY = Mode("py", None)
 STRICT = sp.mode(strict=True)
+XLOGY = pt.elemwise.Elemwise(XlogY0(pytensor.scalar.upgrade_to_float, name="xlogy"))
 UNREWRITTEN = Mode(sp.StaticgradLinker(strict=True), None)
 
 
@@ -91,7 +93,8 @@ GRAPHS: dict[str, list[Any]] = {
         f(pt.exp(x))
         for f in (pt.log, pt.log1p, pt.log2, pt.log10, pt.sqrt, pt.gammaln, pt.gamma, pt.psi, pt.tri_gamma)
     ] + [pt.gammainc(pt.exp(x), pt.exp(y)), pt.gammaincc(pt.exp(x), pt.exp(y)), pt.arctan2(x, y)]
-    + [pt.betainc(pt.exp(x), pt.exp(y), pt.sigmoid(x)), pt.i0(x), pt.i1(x), pt.iv(1.5, pt.exp(x)), pt.ive(2.0, abs(y))],
+    + [pt.betainc(pt.exp(x), pt.exp(y), pt.sigmoid(x)), pt.i0(x), pt.i1(x), pt.iv(1.5, pt.exp(x)), pt.ive(2.0, abs(y))]
+    + [pt.erfcx(x), pt.erfcinv(pt.sigmoid(x)), pt.erfinv(pt.tanh(x)), pt.log1mexp(-pt.exp(x)), XLOGY(abs(x), y**2)],
     "casts": [x.astype("float32"), x.astype("int16"), b.astype("float32") * 1.5, x.astype("bool"), x > b],
     "reductions": [
         x.sum(), x.sum(axis=0), x.prod(axis=1), x.max(axis=1), x.min(), b.sum(axis=0), b.max(), b.prod(axis=1),

@@ -31,8 +31,7 @@ def _index(at: Translation, node: Any, first: int) -> tuple[Any, ...]:
     for entry in entries:
         value = entry if isinstance(entry, slice) else at.find(entry)
         if isinstance(value, slice):
-            parts = (value.start, value.stop, value.step)
-            key.append(slice(*(_bound(at, part) for part in parts)))
+            key.append(slice(*(_bound(at, part) for part in (value.start, value.stop, value.step))))
         elif value is None:
             key.append(None)
         elif isinstance(value, Tensor):

@@ -169,7 +169,7 @@ def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
             state_buffers.append(o.stack(window))
             continue
         whole = o.concat([buffer[:depth], next(following)])
-        state_buffers.append(_ended(whole, buffer.shape[0]))
+        state_buffers.append(_ended(whole, int(buffer.shape[0])))
     stacks = [_ended(stack, length) for stack, length in zip(results, parts.lengths)]
     return [*mixed_buffers, *state_buffers, *stacks, *carried]
 

@@ -42,6 +42,8 @@ IN_RESULT: dict[str, Scalar] = {
     "Deg2Rad": lambda x: x * (math.pi / 180),
     "Erf": lambda x: o.erf(x),
     "Erfc": lambda x: o.erfc(x),
+    "Erfcinv": lambda x: o.erfcinv(x),
+    "Erfcx": lambda x: o.erfcx(x),
     "Erfinv": lambda x: o.erfinv(x),
     "Exp": lambda x: o.exp(x),
     "Exp2": lambda x: o.exp2(x),
@@ -61,7 +63,7 @@ IN_RESULT: dict[str, Scalar] = {
     "Ive": lambda order, x: o.ive(order, x),
     "Log": lambda x: o.log(x),
     "Log10": lambda x: o.log10(x),
-    "Log1mexp": lambda x: o.where(x < -math.log(2), o.log1p(-o.exp(x)), o.log(-o.expm1(x))),
+    "Log1mexp": lambda x: o.log1mexp(x),
     "Log1p": lambda x: o.log1p(x),
     "Log2": lambda x: o.log2(x),
     "Maximum": lambda x, y: o.maximum(x, y),
@@ -91,8 +93,8 @@ IN_RESULT: dict[str, Scalar] = {
     "TriGamma": lambda x: o.polygamma(1, x),
     "TrueDiv": lambda x, y: o.divide(x, y),
     "Trunc": lambda x: o.trunc(x),
-    "XlogX": lambda x: o.where(x == 0, 0.0, x * o.log(x)),
-    "XlogY0": lambda x, y: o.where(x == 0, 0.0, x * o.log(y)),
+    "XlogX": lambda x: o.xlogy(x, x),
+    "XlogY0": lambda x, y: o.xlogy(x, y),
 }
 
 # Ops whose operands keep their dtypes.
@@ -146,7 +148,7 @@ def apply(at: Translation, op: Any, operands: list[Any], dtype: str) -> list[Ten
     if name == "ScalarLoop":
         return _loop(at, op, operands)
     if name == "PolyGamma":
-        return [_polygamma(*operands, dtype)]
+        return [_polygamma(operands[0], operands[1], dtype)]
     xs = [x if isinstance(x, Tensor) else o.constant(x) for x in operands]
     if name == "Switch":
         condition, chosen, other = xs
