@@ -21,13 +21,12 @@ from pytensor.raise_op import Assert, CheckAndRaise  # noqa: E402
 from pytensor.scan.utils import until  # noqa: E402
 from pytensor.tensor import blas  # noqa: E402
 from pytensor.tensor.random.basic import NormalRV  # noqa: E402
-from pytensor.tensor.xlogx import XlogY0  # noqa: E402
 
 import staticgrad.pytensor as sp  # noqa: E402
 
 PY = Mode("py", None)
 STRICT = sp.mode(strict=True)
-XLOGY = pt.elemwise.Elemwise(XlogY0(pytensor.scalar.upgrade_to_float, name="xlogy"))
+XLOGY = pt.special.xlogy if hasattr(pt.special, "xlogy") else pt.xlogx.xlogy0  # in 3, in 2
 UNREWRITTEN = Mode(sp.StaticgradLinker(strict=True), None)
 
 
