@@ -44,7 +44,7 @@ def if_else(at: Translation, node: Any) -> list[Any]:
     return [o.where(holds, x, y) for x, y in pairs]
 
 
-class Parts:
+class ScanParts:
     """The operands and results of a ``Scan``, and those of its inner graph, by their kind."""
 
     def __init__(self, at: Translation, node: Any) -> None:
@@ -83,7 +83,7 @@ def _untraced(info: Any) -> int:
 
 @converts("Scan")
 def scan(at: Translation, node: Any) -> list[Tensor]:
-    parts = Parts(at, node)
+    parts = ScanParts(at, node)
     for buffer, depth in zip(parts.states, parts.depths):
         if buffer.shape[0] < depth:
             raise ValueError(f"{node}: an initial state of {buffer.shape[0]} rows, but taps reach back {depth}")
@@ -94,12 +94,12 @@ def scan(at: Translation, node: Any) -> list[Tensor]:
 
 
 class Turn:
-    """What a step of the inner graph gives."""
+    """The results of a step of the inner graph."""
 
     def __init__(
         self,
         at: Translation,
-        parts: Parts,
+        parts: ScanParts,
         rows: Sequence[Tensor],
         mixed: Sequence[Sequence[Tensor]],
         states: Sequence[Sequence[Tensor]],
@@ -140,7 +140,7 @@ def _windows(buffers: Sequence[Tensor], depths: Sequence[int]) -> list[list[Tens
     return [[buffer[row] for row in range(depth)] for buffer, depth in zip(buffers, depths)]
 
 
-def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
+def _counted(at: Translation, node: Any, parts: ScanParts) -> list[Tensor]:
     steps = parts.steps
     stacked = [buffer.shape[0] > depth for buffer, depth in zip(parts.states, parts.depths)]
     newest = [buffer[width - 1 : width - 1 + steps] for buffer, width in zip(parts.mixed, parts.widths)]
@@ -186,7 +186,7 @@ def _ended(rows: Tensor, length: int) -> Tensor:
     return o.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
-def _until(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
+def _until(at: Translation, node: Any, parts: ScanParts) -> list[Tensor]:
     """The while loop; it runs at least once, so of a state one row more than the window is there in any case."""
     lasting = all(buffer.shape[0] <= depth + 1 for buffer, depth in zip(parts.states, parts.depths))
     if not lasting or any(length > 1 for length in parts.lengths) or parts.mixed or parts.steps == 0:

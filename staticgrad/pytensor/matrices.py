@@ -243,7 +243,7 @@ def convolve(at: Translation, node: Any) -> Tensor:
 
 @converts("Blockwise")
 def blockwise(at: Translation, node: Any) -> list[Any]:
-    """Where the op works on the last axes here, too, it gets the batch; else it is declared for one example."""
+    """Ops that work on the last axes here, too, get the batch; others are declared for one example."""
     op = node.op
     core = op.core_op
     operands = [at.find(v) for v in node.inputs]
