@@ -138,7 +138,8 @@ class Derivable:
             more, results = declare(xs, ys)
         feeds = (*self.region.feeds, *more)
         unique = list(dict.fromkeys(results))
-        region = cut(self.region.graph, unique, {x: x.type for x in feeds})
+        effects = self.region.effects if kind == "slopes" else ()  # they stand for the function itself
+        region = cut(self.region.graph, [*unique, *effects], {x: x.type for x in feeds})
         made = dict(zip(unique, region.fetches, strict=True))
         dual: Dual | None = None
         if kind != "slopes":

@@ -38,7 +38,7 @@ DTYPES = {
 }  # fmt: skip
 METADATA = 1  # the type of the extension that asks a handler for its version
 SUPPORTED = 0  # the major version of the interface whose structures are those below
-CODES = {"FAILED_CHECK": 3, "NO_MEMORY": 8, "WRONG_CALL": 13}  # XLA_FFI_Error_Code: invalid argument, …, internal
+CODES = {"FAILED_CHECK": 9, "NO_MEMORY": 8, "WRONG_CALL": 13}  # XLA_FFI_Error_Code: failed precondition, …, internal
 
 
 # -- offsets in XLA's structures --------------------------------------------------------------------------------------
