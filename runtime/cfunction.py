@@ -155,11 +155,6 @@ class CFunction:
     def _slots(self) -> Sequence[Any]:
         return self._binary.interface.slots
 
-    def over(self, state: SessionState) -> None:
-        """Take the variables of another session's state on the same graph from now on, as ``refresh`` does."""
-        self._state = state
-        self.refresh()
-
     def refresh(self) -> None:
         """Take the session's variables, seed and number of runs as they are now. Calls that have begun end with the
         values that they began with.

@@ -1,8 +1,8 @@
 """Programs as functions of arrays alone, and the programs of their derivatives: what other frameworks differentiate.
 
 Input: an executable and the types of its feeds. Output: a ``Derivable``: a region with every size a number, cut at the
-feeds, and on request those of its derivatives, which are declared into the region's private graph; so the user's graph
-stays as it is, and a feed that depends on another one counts as independent of it.
+feeds, and on request those of its derivatives. These are declared into a private continuation of the user's graph,
+which stays as it is; feeds are independent variables there, though one may depend on another in the graph.
 
     f              (x, …) -> (y, …)
     pushforward    (x, …, dx, …) -> (dy, …), linear in the dx
@@ -16,20 +16,19 @@ the forward by itself: between a forward and its backward a framework keeps what
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.compiler.regions.region import Region
-from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.errors import GradientError, GraphError
 from staticgrad.forks import reentrant_lock
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph import Derivation, Graph, Node, Tensor
 from staticgrad.ops.control.bodies import draws
 from staticgrad.ops.sources import VARIABLE, placeholder
 from staticgrad.runtime.fetches import leaves_of
-from staticgrad.scopes import unscoped
+from staticgrad.scopes import in_rule, unscoped
 from staticgrad.types import Shape, TensorType, is_floating
 
 if TYPE_CHECKING:
@@ -39,22 +38,40 @@ Numbers = tuple[int, ...]
 
 
 class Derivable:
-    """A region and its derivatives.
+    """A function and its derivatives.
 
     Attributes:
         feeds, results: types of what goes in and out, every size a number.
         floating: the numbers of the results that may be derived.
         linear: the numbers of the feeds in which it is linear, for a given value of the others.
+        region: what it computes; its fetches are the results, each once.
     """
 
-    def __init__(self, region: Region, results: Sequence[Tensor], order: int = 0, dual: Dual | None = None) -> None:
-        """Functions come from ``derivable``, derivatives from functions."""
-        self.region = region
-        self.tensors = tuple(results)
-        self.feeds = tuple(x.type for x in region.feeds)
-        self.results = tuple(x.type for x in results)
-        self.floating = tuple(n for n, t in enumerate(self.results) if is_floating(t.dtype))
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Mapping[Tensor, TensorType],
+        fetches: Sequence[Tensor | Node],
+        *,
+        check_numerics: bool,
+        order: int = 0,
+        dual: Dual | None = None,
+    ) -> None:
+        """Functions come from ``derivable``, derivatives from functions. ``fetches`` may hold ops, which run for what
+        they do."""
+        self._graph = graph
+        self._fed = dict(feeds)
+        self._fetches = tuple([x for x in fetches if isinstance(x, Tensor)])
+        self._ops = [x for x in fetches if isinstance(x, Node)]
+        unique = dict.fromkeys(self._fetches)
+        self.region = cut(graph, [*unique, *self._ops], feeds, check_numerics=check_numerics)
+        made = dict(zip(unique, self.region.fetches, strict=True))
+        self.tensors = tuple([made[x] for x in self._fetches])
+        self.feeds = tuple(feeds.values())
+        self.results = tuple([x.type for x in self.tensors])
+        self.floating = tuple([n for n, t in enumerate(self.results) if is_floating(t.dtype)])
         self.order = order
+        self._checks = check_numerics
         self._dual = dual
         self.linear = frozenset() if dual is None else frozenset(range(dual.first, len(self.feeds)))
         self._derived: dict[tuple[object, ...], Derivable] = {}
@@ -99,7 +116,7 @@ class Derivable:
         """The results, then the derivatives of the number by the feeds ``by``."""
 
         def declare(xs: list[Tensor], ys: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            return [], [*self.tensors, *gradients(ys, xs, unconnected_gradients="zero")]
+            return [], [*self._fetches, *gradients(ys, xs, unconnected_gradients="zero")]
 
         return self._derive("slopes", by, self.floating, declare)
 
@@ -133,19 +150,21 @@ class Derivable:
                 " feed the numbers, or derive inside of the graph (sg.gradients)",
                 source=drawn.source,
             )
-        xs, ys = [self.region.feeds[n] for n in by], [self.tensors[n] for n in of]
-        with unscoped(), self.region.graph, at_source(None):
+        fed = list(self._fed)
+        xs, ys = [fed[n] for n in by], [self._fetches[n] for n in of]
+        with unscoped(), self._graph, in_rule(fed):
             more, results = declare(xs, ys)
-        feeds = (*self.region.feeds, *more)
-        unique = list(dict.fromkeys(results))
-        effects = self.region.effects if kind == "slopes" else ()  # they stand for the function itself
-        region = cut(self.region.graph, [*unique, *effects], {x: x.type for x in feeds})
-        made = dict(zip(unique, region.fetches, strict=True))
+        entering = [self.feeds[n] for n in by] if kind == "pushforward" else [self.results[n] for n in of]
+        types = dict(zip(more, entering, strict=False))
         dual: Dual | None = None
         if kind != "slopes":
             opposite = self.pullback if kind == "pushforward" else self.pushforward
             dual = Dual(len(self.feeds), functools.partial(_opposite, opposite, kind, by, of))
-        return Derivable(region, [made[x] for x in results], self.order + 1, dual)
+        effects = self._ops if kind == "slopes" else []  # they stand for the function itself
+        return Derivable(
+            self._graph, {**self._fed, **types}, [*results, *effects], check_numerics=self._checks,
+            order=self.order + 1, dual=dual,
+        )  # fmt: skip
 
 
 class Dual:
@@ -183,12 +202,8 @@ def derivable(executable: Executable, shapes: Sequence[Shape]) -> Derivable:
         FeedError: shapes that do not fit.
     """
     leaves = leaves_of(executable.fetches)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    if not tensors:
+    if not any(isinstance(leaf, Tensor) for leaf in leaves):
         raise GraphError("expected an executable that fetches tensors, actual one that fetches ops alone")
     types = {x: TensorType(tuple(shape), x.dtype) for x, shape in zip(executable.feeds, shapes, strict=True)}
-    unique = list(dict.fromkeys([*tensors, *leaves]))
-    checks = executable._options.check_numerics
-    region = cut(executable.session.graph, unique, types, check_numerics=checks)
-    made = dict(zip([x for x in unique if isinstance(x, Tensor)], region.fetches, strict=True))
-    return Derivable(region, [made[x] for x in tensors])
+    graph = Derivation(executable.session.graph)
+    return Derivable(graph, types, leaves, check_numerics=executable._options.check_numerics)

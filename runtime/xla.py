@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,13 @@ def words_of(
     words[ProgramWord.MISMATCH] = addresses[-1]
     _KEPT.append((words, records, addresses, texts, kept))
     return function, int(words.ctypes.data)
+
+
+def renew(functions: Iterable[CFunction], state: SessionState) -> None:
+    """Let C functions take the variables of another state of their session."""
+    for function in functions:
+        function._state = state
+        function.refresh()
 
 
 def _said(name: str, check: Check) -> str:

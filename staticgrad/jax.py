@@ -39,7 +39,7 @@ from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.machinery import once
 from staticgrad.runtime.recent import Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.runtime.xla import handler, words_of
+from staticgrad.runtime.xla import handler, renew, words_of
 
 try:
     import jax
@@ -223,8 +223,7 @@ class _Family:
         """Take all variables anew."""
         with self.lock:
             self._state = self.session.store.copy()
-            for function in self._functions:
-                function.over(self._state)
+            renew(self._functions, self._state)
 
 
 class _Program:
