@@ -137,7 +137,7 @@ def handler(include: str) -> int:
     """The address of the handler, for the XLA whose headers lie in the folder ``include``."""
     major, minor = version((Path(include) / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8"))
     words = named_words(ProgramWord, "%words")
-    module = native_part("xla", globals(), MAJOR=major, MINOR=minor, WORDS=words, **CODES)
+    module = native_part("xla", globals(), quick=False, MAJOR=major, MINOR=minor, WORDS=words, **CODES)
     _KEPT.append(module)
     return module.address("handler")
 
@@ -188,7 +188,7 @@ def renew(functions: Iterable[CFunction], state: SessionState) -> None:
 
 
 def _said(name: str, check: Check) -> str:
-    """What an error says of a check that failed."""
+    """The text of an error for a check that failed."""
     what = "an index is out of range" if check.kind == "bounds" else "a check failed"
     where = "" if check.source is None else f" ({check.source})"
     return f"{name}: {what}: {check.message}{where}"

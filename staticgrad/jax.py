@@ -74,8 +74,8 @@ class JaxFunction:
         """These are made by ``wrap``."""
         self.executable = executable
         self.__name__ = self.__qualname__ = "_".join(x.name for x in executable.feeds[:3]) or "program"
-        self._known: Recent[_Program] = Recent(KEPT)
-        self._family = _Family(executable)
+        self._known: Recent[_JaxProgram] = Recent(KEPT)
+        self._common = _CommonState(executable)
         shapes = [x.shape for x in executable.feeds]
         if all(x.type.static for x in executable.feeds):
             self._program(tuple(shapes)).words()
@@ -107,9 +107,9 @@ class JaxFunction:
             >>> before, scaled(np.ones(2, np.float32)).tolist()
             ([1.0, 2.0], [3.0, 4.0])
         """
-        self._family.refresh()
+        self._common.refresh()
 
-    def _program(self, shapes: tuple[Any, ...]) -> _Program:
+    def _program(self, shapes: tuple[Any, ...]) -> _JaxProgram:
         """The program for arrays of these shapes."""
         program = self._known.get(shapes)
         if program is None:
@@ -124,11 +124,11 @@ class JaxFunction:
                     source=drawn.source,
                 )
             leaves = [isinstance(leaf, Tensor) for leaf in nest.flatten(self.executable.fetches)]
-            program = self._known.put(shapes, _Program(made, self._family, leaves))
+            program = self._known.put(shapes, _JaxProgram(made, self._common, leaves))
         for type_ in (*program.derivable.feeds, *program.derivable.results):
             if jax.dtypes.canonicalize_dtype(type_.dtype) != type_.dtype:
                 raise FeedError(
-                    f"{self._family.name}: {type_.dtype} is among its dtypes, which JAX has only after"
+                    f"{self._common.name}: {type_.dtype} is among its dtypes, which JAX has only after"
                     ' jax.config.update("jax_enable_x64", True)'
                 )
         return program
@@ -202,7 +202,7 @@ def wrap(executable: Executable) -> JaxFunction:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-class _Family:
+class _CommonState:
     """The data that a function shares with its derivatives: the compiler, the values of variables, the C functions."""
 
     def __init__(self, executable: Executable) -> None:
@@ -226,21 +226,21 @@ class _Family:
             renew(self._functions, self._state)
 
 
-class _Program:
+class _JaxProgram:
     """A program for arrays of known types: a parameter of the primitive."""
 
-    def __init__(self, derivable: Derivable, family: _Family, leaves: Sequence[bool] = ()) -> None:
+    def __init__(self, derivable: Derivable, family: _CommonState, leaves: Sequence[bool] = ()) -> None:
         self.derivable = derivable
-        self._family = family
+        self._common = family
         self._leaves = leaves
         self._address = 0
-        self._derived: dict[Derivable, _Program] = {}
+        self._derived: dict[Derivable, _JaxProgram] = {}
         self._compiled: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
         names = ("", "derivative of the ", "second derivative of the ")
         order = self.derivable.order
-        return (names[order] if order < len(names) else f"derivative of order {order} of the ") + self._family.name
+        return (names[order] if order < len(names) else f"derivative of order {order} of the ") + self._common.name
 
     def bind(self, arrays: Sequence[Any], batch: tuple[int, ...] = ()) -> list[Any]:
         found: list[Any] = _call.bind(*arrays, program=self, batch=batch)
@@ -253,9 +253,9 @@ class _Program:
 
     def words(self) -> int:
         """The address by which the handler calls it."""
-        with self._family.lock:
+        with self._common.lock:
             if not self._address:
-                self._address = self._family.words(self.derivable)
+                self._address = self._common.words(self.derivable)
             return self._address
 
     def compiled(self, batch: tuple[int, ...]) -> Callable[..., Any]:
@@ -264,15 +264,15 @@ class _Program:
             self._compiled[batch] = jax.jit(functools.partial(_call.bind, program=self, batch=batch))
         return self._compiled[batch]
 
-    def of(self, derivative: Derivable) -> _Program:
+    def of(self, derivative: Derivable) -> _JaxProgram:
         """The program of a derivative of this one."""
-        with self._family.lock:
+        with self._common.lock:
             if derivative not in self._derived:
-                self._derived[derivative] = _Program(derivative, self._family)
+                self._derived[derivative] = _JaxProgram(derivative, self._common)
             return self._derived[derivative]
 
 
-def _axes(program: _Program, number: int, array: Any) -> int:
+def _axes(program: _JaxProgram, number: int, array: Any) -> int:
     """The number of axes by which the feed is batched."""
     found: int = np.ndim(array) if not hasattr(array, "ndim") else array.ndim
     return found - program.derivable.feeds[number].ndim
@@ -281,21 +281,21 @@ def _axes(program: _Program, number: int, array: Any) -> int:
 # -- the primitive ----------------------------------------------------------------------------------------------------
 
 
-def _abstract(*arrays: Any, program: _Program, batch: tuple[int, ...]) -> list[Any]:
+def _abstract(*arrays: Any, program: _JaxProgram, batch: tuple[int, ...]) -> list[Any]:
     return [jax.core.ShapedArray((*batch, *t.shape), t.dtype) for t in program.derivable.results]
 
 
-def _implementation(*arrays: Any, program: _Program, batch: tuple[int, ...]) -> Any:
+def _implementation(*arrays: Any, program: _JaxProgram, batch: tuple[int, ...]) -> Any:
     return program.compiled(batch)(*arrays)
 
 
-def _lower(context: Any, *operands: Any, program: _Program, batch: tuple[int, ...]) -> Any:
+def _lower(context: Any, *operands: Any, program: _JaxProgram, batch: tuple[int, ...]) -> Any:
     _register()
     rule: Any = jax.ffi.ffi_lowering(_TARGET)
     return rule(context, *operands, program=np.int64(program.words()))
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: _Program, batch: tuple[int, ...]) -> Any:
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: _JaxProgram, batch: tuple[int, ...]) -> Any:
     function = program.derivable
     by = tuple(n for n, t in enumerate(tangents) if type(t) is not ad.Zero)
     if function.is_number and by:
@@ -326,7 +326,7 @@ def _no_tangent(result: Any) -> Any:
     return ad.Zero(jax.core.ShapedArray(result.shape, dtype))
 
 
-def _transpose(cotangents: Sequence[Any], *arrays: Any, program: _Program, batch: tuple[int, ...]) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *arrays: Any, program: _JaxProgram, batch: tuple[int, ...]) -> list[Any]:
     function = program.derivable
     by = tuple(n for n, a in enumerate(arrays) if ad.is_undefined_primal(a))
     of = tuple(n for n, ct in enumerate(cotangents) if type(ct) is not ad.Zero)
@@ -343,7 +343,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, program: _Program, batch
     return result
 
 
-def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, program: _Program, batch: tuple[int, ...]) -> Any:
+def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, program: _JaxProgram, batch: tuple[int, ...]) -> Any:
     (size,) = {a.shape[axis] for a, axis in zip(arrays, axes, strict=True) if axis is not None}
     given = []
     for number, (array, axis) in enumerate(zip(arrays, axes, strict=True)):

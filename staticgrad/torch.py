@@ -60,7 +60,7 @@ class TorchFunction:
     def __init__(self, executable: Executable) -> None:
         """These are made by ``wrap``."""
         self.executable = executable
-        self._known: Recent[_Program] = Recent(KEPT)
+        self._known: Recent[_TorchProgram] = Recent(KEPT)
         self._is_tensor = [isinstance(leaf, Tensor) for leaf in nest.flatten(executable.fetches)]
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class TorchFunction:
         program = self._known.get(shapes)
         if program is None:
             made = derivable(self.executable, shapes)
-            program = self._known.put(shapes, _Program(made, self.executable, is_forward=True))
+            program = self._known.put(shapes, _TorchProgram(made, self.executable, is_forward=True))
         return program.call(given)
 
 
@@ -187,7 +187,7 @@ def _run(executable: Executable, arrays: Sequence[Array]) -> list[Array]:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-class _Program:
+class _TorchProgram:
     """A function and how it is run: the executable itself, or the program of a derivative."""
 
     def __init__(self, function: Derivable, executable: Executable, *, is_forward: bool = False) -> None:
@@ -195,7 +195,7 @@ class _Program:
         self._executable = executable
         self._is_forward = is_forward
         self._runner: Any = None
-        self._derived: dict[Derivable, _Program] = {}
+        self._derived: dict[Derivable, _TorchProgram] = {}
         self._lock = reentrant_lock()
         places = {x: place for place, x in enumerate(function.region.fetches)}
         self._places = [places[x] for x in function.tensors]
@@ -213,11 +213,11 @@ class _Program:
         first = {place: n for n, place in reversed(list(enumerate(self._places)))}
         return _tensors([found[p] if first[p] == n else found[p].copy() for n, p in enumerate(self._places)])
 
-    def of(self, derivative: Derivable) -> _Program:
+    def of(self, derivative: Derivable) -> _TorchProgram:
         """The program of a derivative of this one."""
         with self._lock:
             if derivative not in self._derived:
-                self._derived[derivative] = _Program(derivative, self._executable)
+                self._derived[derivative] = _TorchProgram(derivative, self._executable)
             return self._derived[derivative]
 
     def call(self, tensors: Sequence[Any]) -> Sequence[Any]:
@@ -225,7 +225,7 @@ class _Program:
         by = tuple(n for n, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
         if not by and not any(map(_is_wrapped, tensors)):
             return self.run(tensors)
-        results: Sequence[Any] = _Call.apply(self, by, self.versions(), *tensors)
+        results: Sequence[Any] = _ProgramCall.apply(self, by, self.versions(), *tensors)
         return results[: len(self.function.results)]
 
     def run_for(self, by: tuple[int, ...], tensors: Sequence[Any]) -> list[Any]:
@@ -241,11 +241,11 @@ class _Program:
         return {key: store.version(key) for key in self.function.variables}
 
 
-class _Call(torch.autograd.Function):
+class _ProgramCall(torch.autograd.Function):
     """A call whose backward is another program."""
 
     @staticmethod
-    def forward(program: _Program, by: tuple[int, ...], versions: Versions, *tensors: Any) -> Any:
+    def forward(program: _TorchProgram, by: tuple[int, ...], versions: Versions, *tensors: Any) -> Any:
         return tuple(program.run_for(by, tensors))
 
     @staticmethod
@@ -294,19 +294,19 @@ class _Call(torch.autograd.Function):
         return tuple(found)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], program: _Program, by: Any, versions: Any, *tensors: Any) -> Any:
+    def vmap(info: Any, in_dims: Sequence[Any], program: _TorchProgram, by: Any, versions: Any, *tensors: Any) -> Any:
         axes = in_dims[3:]
 
         def element(number: int) -> list[Any]:
             pairs = zip(tensors, axes, strict=True)
             return [t if axis is None else t.select(axis, number) for t, axis in pairs]
 
-        calls = [_Call.apply(program, by, versions, *element(number)) for number in range(info.batch_size)]
+        calls = [_ProgramCall.apply(program, by, versions, *element(number)) for number in range(info.batch_size)]
         results = tuple(torch.stack(each) for each in zip(*calls, strict=True))
         return results, (0,) * len(results)
 
 
-def _check_versions(before: Versions, derivative: _Program) -> None:
+def _check_versions(before: Versions, derivative: _TorchProgram) -> None:
     """Refuse a derivative that would read another value of a variable than the function that it belongs to."""
     changed = [key for key, number in derivative.versions().items() if before.get(key, number) != number]
     if changed:
