@@ -25,11 +25,8 @@ from staticgrad.runtime import xla  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def wide() -> Iterator[None]:
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+def wide() -> None:
+    jax.config.update("jax_enable_x64", True)  # until the test ends
 
 
 @pytest.fixture(autouse=True)
