@@ -264,6 +264,7 @@ class Compiler:
 
     def independent_of(self, region: Region, options: CompileOptions) -> Binary:
         """``independent`` for a region."""
+        self.store.check_open()
         return self.lock.exclusive(self._alone, region, options)
 
     def _alone(self, region: Region, options: CompileOptions) -> Binary:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.compiler.autodiff.reverse import gradients
-from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.cut import cut, needed_for
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.forks import reentrant_lock
 from staticgrad.graph import Derivation, Graph, Node, Tensor
@@ -207,3 +207,10 @@ def derivable(executable: Executable, shapes: Sequence[Shape]) -> Derivable:
     types = {x: TensorType(tuple(shape), x.dtype) for x, shape in zip(executable.feeds, shapes, strict=True)}
     graph = Derivation(executable.session.graph)
     return Derivable(graph, types, leaves, check_numerics=executable._options.check_numerics)
+
+
+def variables_of(executable: Executable) -> frozenset[str]:
+    """The keys of the variables that an executable reads, and with it its derivatives."""
+    feeds = {x: x.type for x in executable.feeds}
+    needed = needed_for(executable.session.graph, leaves_of(executable.fetches), feeds)
+    return frozenset(node.attrs.key for node in needed if node.op is VARIABLE)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad import config
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program import Check
 from staticgrad.errors import StaticGradError
@@ -150,7 +151,10 @@ def words_of(
 
     Raises:
         GraphError: it writes variables or calls Python.
+        StaticGradError: the reference backend has no machine code.
     """
+    if config.get("BACKEND") == "reference":
+        raise StaticGradError("the reference backend compiles nothing: there is no function for XLA")
     feeds, results = program.feeds, program.results
     binary = compiler.independent_of(program.region, options)
     places = {x: place for place, x in enumerate(program.region.fetches)}
@@ -185,6 +189,12 @@ def renew(functions: Iterable[CFunction], state: SessionState) -> None:
     for function in functions:
         function._state = state
         function.refresh()
+
+
+def release(functions: Iterable[CFunction]) -> None:
+    """Let go of the session's state, of which C functions that nobody can renew any more have their own copies."""
+    for function in functions:
+        del function._state
 
 
 def _said(name: str, check: Check) -> str:

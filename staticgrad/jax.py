@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +35,12 @@ from staticgrad.forks import reentrant_lock
 from staticgrad.graph import Tensor
 from staticgrad.runtime.binding import as_array, wrong_shape
 from staticgrad.runtime.cfunction import CFunction
-from staticgrad.runtime.derived import Derivable, derivable
+from staticgrad.runtime.derived import Derivable, derivable, variables_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.machinery import once
 from staticgrad.runtime.recent import Recent
 from staticgrad.runtime.state import SessionState
-from staticgrad.runtime.xla import handler, renew, words_of
+from staticgrad.runtime.xla import handler, release, renew, words_of
 
 try:
     import jax
@@ -211,7 +212,9 @@ class _CommonState:
         self.name = f"program of {', '.join(x.name for x in executable.feeds) or 'no feeds'}"
         self.lock = reentrant_lock()
         self._functions: list[CFunction] = []
-        self._state: SessionState = self.session.store.copy()
+        self._variables = variables_of(executable)
+        self._state: SessionState = self.session.store.copy(self._variables)
+        weakref.finalize(self, release, self._functions)
 
     def words(self, program: Derivable) -> int:
         """The address by which the handler calls a program, which is compiled now."""
@@ -222,7 +225,7 @@ class _CommonState:
     def refresh(self) -> None:
         """Take all variables anew."""
         with self.lock:
-            self._state = self.session.store.copy()
+            self._state = self.session.store.copy(self._variables)
             renew(self._functions, self._state)
 
 

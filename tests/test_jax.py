@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -281,6 +282,23 @@ def test_state_is_what_it_was_until_it_is_taken_anew() -> None:
     assert jnp.diag(slope(at)).tolist() == [9.0, 16.0]
 
 
+def test_the_state_of_a_session_is_not_kept_for_ever() -> None:
+    x = sg.placeholder((2,), sg.float64)
+    w, other = (sg.Variable(np.array([1.0, 2.0]), name=name) for name in ("w", "other"))
+    sess = sg.Session()
+    sess.run([w, other])
+    ours = wrap(sess.compile(x * w, x))
+    compiled = jax.jit(jax.jacrev(ours)).lower(jnp.ones(2)).compile()
+    state = ours._common._state
+    assert (w.op.attrs.key in state._values, other.op.attrs.key in state._values) == (True, False)
+    gone = [weakref.ref(state), weakref.ref(ours._common)]
+    del state, ours
+    jax.clear_caches()
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+    assert jnp.diag(compiled(jnp.ones(2))).tolist() == [1.0, 2.0]
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +316,32 @@ def test_a_failed_check_is_an_error_of_jax() -> None:
         jax.block_until_ready(call(jnp.asarray(X), 1))
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of range"):
         jax.block_until_ready(jax.vmap(ours, (None, 0))(X, np.array([0, 1, 7])))
+
+
+def test_numbers_that_are_checked() -> None:
+    x = sg.placeholder((), sg.float64, name="x")
+    ours = wrap(sg.Session(check_numerics=True).compile(sg.sqrt(x), x))
+    assert float(jax.jit(jax.grad(ours))(4.0)) == 0.25
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"a check failed.*sqrt"):
+        jax.block_until_ready(jax.jit(ours)(-1.0))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a check failed"):
+        jax.block_until_ready(jax.jit(jax.grad(ours))(0.0))
+
+
+def test_what_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sg.placeholder((None,), name="x")
+    sess = sg.Session()
+    ours = wrap(sess.compile(x * 2, x))
+    with monkeypatch.context() as patch:
+        patch.setenv("STATICGRAD_BACKEND", "reference")
+        with pytest.raises(sg.StaticGradError, match="the reference backend compiles nothing"):
+            ours(np.ones(2, np.float32))
+    compiled = jax.jit(ours)
+    assert compiled(np.ones(2, np.float32)).tolist() == [2.0, 2.0]
+    sess.close()
+    assert compiled(np.ones(2, np.float32)).tolist() == [2.0, 2.0]
+    with pytest.raises(sg.StaticGradError, match="the session is closed"):
+        compiled(np.ones(3, np.float32))
 
 
 def test_wrong_arrays_are_refused_when_traced() -> None:
