@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.autodiff.forward import jvp
@@ -56,9 +57,10 @@ class Derivable:
         check_numerics: bool,
         order: int = 0,
         dual: Dual | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         """Functions come from ``derivable``, derivatives from functions. ``fetches`` may hold ops, which run for what
-        they do."""
+        they do. ``lock``: of the graph, which all that is derived in it shares."""
         self._graph = graph
         self._fed = dict(feeds)
         self._fetches = tuple([x for x in fetches if isinstance(x, Tensor)])
@@ -75,7 +77,7 @@ class Derivable:
         self._dual = dual
         self.linear = frozenset() if dual is None else frozenset(range(dual.first, len(self.feeds)))
         self._derived: dict[tuple[object, ...], Derivable] = {}
-        self._deriving = reentrant_lock()
+        self._deriving = reentrant_lock() if lock is None else lock
 
     @property
     def is_number(self) -> bool:
@@ -163,7 +165,7 @@ class Derivable:
         effects = self._ops if kind == "slopes" else []  # they stand for the function itself
         return Derivable(
             self._graph, {**self._fed, **types}, [*results, *effects], check_numerics=self._checks,
-            order=self.order + 1, dual=dual,
+            order=self.order + 1, dual=dual, lock=self._deriving,
         )  # fmt: skip
 
 

@@ -129,7 +129,8 @@ def wrap(executable: Executable) -> TorchFunction:
 def _tensor(x: Tensor, value: Any) -> Any:
     """The tensor for what is given as the feed ``x``, of its dtype."""
     if not isinstance(value, torch.Tensor):
-        return _tensors([as_array(x, value)])[0]
+        array = as_array(x, value)
+        return _tensors([array if array.flags.writeable else array.copy()])[0]  # no tensor is read-only
     what = f"feed of {x.name!r}"
     if value.device.type != "cpu":
         raise FeedError(f"{what}: expected a tensor on the CPU, actual {value.device}: use .cpu()", source=x.source)

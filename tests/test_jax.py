@@ -214,6 +214,28 @@ def test_a_nest_of_results_integers_and_a_loop_of_ours() -> None:
     compare(lambda f: jax.hessian(number(f)), ours, theirs, at[:5], where)
 
 
+def test_branches_and_loops_of_ours() -> None:
+    x = sg.placeholder((), sg.float64, name="x")
+    power, _ = sg.while_loop(
+        lambda s: s[1] < 5, lambda s: (s[0] * x, s[1] + 1), (sg.ones((), sg.float64), sg.constant(0)), max_steps=8
+    )
+    ours = wrap(sg.Session().compile(sg.cond(x > 1, lambda: power * x, lambda: sg.sin(power)), x))
+
+    def theirs(x: Any) -> Any:
+        return jnp.where(x > 1, x**6, jnp.sin(x**5))
+
+    for at in (0.7, 1.3):
+        compare(lambda f: jax.grad(jax.grad(f)), ours, theirs, at, rtol=1e-11)
+        compare(lambda f: lambda x: jax.jvp(f, (x,), (2.0,)), ours, theirs, at)
+        same(jax.linearize(ours, at)[1](3.0), jax.linearize(theirs, at)[1](3.0))
+
+
+def test_inputs_may_be_donated() -> None:
+    at = jnp.linspace(-1, 1, 3)
+    want = wave_of(at, A) + at
+    same(jax.jit(lambda x: wave()(x, A) + x, donate_argnums=0)(at), want)
+
+
 @pytest.mark.parametrize("name", [*xla.DTYPES])
 def test_every_dtype(name: str) -> None:
     dtype = sg.bfloat16 if name == "bfloat16" else np.dtype(name)

@@ -186,6 +186,9 @@ def test_layouts_numbers_and_casts() -> None:
     x, w = draw(3, 4).T, draw(6, seed=1)[::2]
     close(ours(x, w), theirs(x, w))
     close(ours(x.detach().numpy(), [1.0, 2.0, 3.0]), theirs(x, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)))
+    fixed = x.detach().numpy().copy()
+    fixed.flags.writeable = False
+    close(ours(fixed, w), theirs(x, w))
     narrow = x.detach().to(torch.float32).requires_grad_()
     ours(narrow, w).sum().backward()
     assert narrow.grad.dtype == torch.float32
