@@ -260,16 +260,19 @@ class Compiler:
         """The program that computes ``fetches`` from feeds of these types, keeps nothing from call to call and has no
         other threads."""
         self.store.check_open()
+        return self.lock.exclusive(lambda: self._alone(self._region(fetches, feeds, options), options))
 
-        def compiled() -> Binary:
-            with importing():
-                from staticgrad.compiler.binary import binary
-            region = self._region(fetches, feeds, options)
-            alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1)
-            self.count += 1
-            return binary(region, alone)
+    def independent_of(self, region: Region, options: CompileOptions) -> Binary:
+        """``independent`` for a region."""
+        self.store.check_open()
+        return self.lock.exclusive(self._alone, region, options)
 
-        return self.lock.exclusive(compiled)
+    def _alone(self, region: Region, options: CompileOptions) -> Binary:
+        with importing():
+            from staticgrad.compiler.binary import binary
+        alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1)
+        self.count += 1
+        return binary(region, alone)
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions

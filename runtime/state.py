@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import iadd, setitem
 
@@ -110,21 +110,23 @@ class SessionState:
         self._forgotten: dict[str, Accumulated] = {}  # whose memory is taken again
         self.equalized: set[str] = set()  # variables that all ranks have got from rank 0
 
-    def copy(self) -> SessionState:
-        """Variables, gradients and random state as they are now, in memory of their own."""
+    def copy(self, keys: Collection[str] | None = None) -> SessionState:
+        """Variables, gradients and random state as they are now, in memory of their own; where ``keys`` are given these
+        variables alone, without gradients."""
         other = SessionState(self.graph, self.seed)
-        self.lock.brief(self._copy_to, other)
+        self.lock.brief(self._copy_to, other, keys)
         return other
 
-    def _copy_to(self, other: SessionState) -> None:
+    def _copy_to(self, other: SessionState, keys: Collection[str] | None) -> None:
         other.random[:] = self.random
         other.write_count[:] = self.write_count
         other.equalized |= self.equalized
         for key, value in self._values.items():
-            other._values[key] = aligned_copy(value)
-            other._versions[key] = self._versions[key].copy()
+            if keys is None or key in keys:
+                other._values[key] = aligned_copy(value)
+                other._versions[key] = self._versions[key].copy()
         for key, sum_ in self._gradients.items():
-            if sum_.there[0]:
+            if keys is None and sum_.there[0]:
                 copied = other._gradients[key] = Accumulated(sum_.array.copy())
                 copied.there[0] = 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,15 @@ def no_progress() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STATICGRAD_PROGRESS", "0")
         yield
+
+
+@pytest.fixture(autouse=True)
+def narrow_jax() -> Iterator[None]:
+    """JAX is as it begins in each test, without dtypes of 64 bits; they are switched on for a whole process."""
+    yield
+    jax = sys.modules.get("jax")
+    if jax is not None and hasattr(jax, "config"):
+        jax.config.update("jax_enable_x64", False)
 
 
 @pytest.fixture

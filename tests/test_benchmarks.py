@@ -26,6 +26,7 @@ from staticgrad.runtime import machine
 HERE = ROOT / "benchmarks"
 TOOLS = (
     "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "gemm", "growing",
+    "hot_functions",
     "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
@@ -423,6 +424,28 @@ def test_a_growing_text_is_the_references_or_is_refused(tools: Any) -> None:
     assert tools.sizes.mismatch(replace(got, tokens=[0, 0, 0, 0, 0]), replace(want, tokens=[0, 0, 1, 0, 0])) != ""
     wrong = [[x + 0.01 for x in scores] for scores in got.scores]
     assert tools.sizes.mismatch(replace(got, scores=wrong), want).startswith("scores differ")
+
+
+# -- programs in JAX ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cable", "barrier", "oscillators", "kernel"])
+def test_hot_functions_of_ours_give_what_jax_gives(tools: Any, name: str) -> None:
+    pytest.importorskip("jax").config.update("jax_enable_x64", True)
+    program = tools.hot_functions.PROGRAMS[name](7)
+    rows = tools.hot_functions.rows_of(name, replace(program, variants=program.variants[:1]), 0.0)
+    assert [row["by"] for row in rows[1:3]] == ["step", "whole"]
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_hot_functions_times_nothing_but_right_values(tools: Any) -> None:
+    pytest.importorskip("jax").config.update("jax_enable_x64", True)
+    contestants = {"one": lambda: np.array([1.0, 2.0]), "other": lambda: np.array([1.0, 2.0 + 1e-9])}
+    with pytest.raises(SystemExit, match=r"other gives another result: relative error 5.0e-10"):
+        tools.hot_functions.measured(contestants, "one", 0.0)
+    contestants["other"] = contestants["one"]
+    assert {len(took) for took in tools.hot_functions.measured(contestants, "one", 0.0).values()} == {3}
 
 
 # -- warnings: what the suite makes errors of them ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pages
 import pytest
 
 import staticgrad as sg
@@ -41,6 +42,8 @@ def forgotten() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
 def test_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for package in pages.needs(FOLDER / f"{name}.py"):
+        pytest.importorskip(package)
     example = load(name)
     assert f"python examples/{name}.py" in example.__doc__
     example.main()

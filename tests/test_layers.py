@@ -49,6 +49,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the compiler of a session", ("staticgrad.runtime.compiler", "staticgrad.runtime.autotune")),
     ("tapes", ("staticgrad.runtime.tape",)),
     ("executables", ("staticgrad.runtime.executable",)),
+    ("what other frameworks call", ("staticgrad.runtime.derived", "staticgrad.runtime.xla")),
     ("sessions", ("staticgrad.runtime.session",)),
     ("facade, nn, optim, init, random, tools", ("staticgrad",)),
 )  # fmt: skip
@@ -74,6 +75,8 @@ ONLY_IN = {
     "torch": (),
     "jax": (),
     "pytensor": ("staticgrad.pytensor",),
+    "torch": ("staticgrad.torch",),
+    "jax": ("staticgrad.jax",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
