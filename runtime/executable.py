@@ -375,8 +375,10 @@ class Executable(vectorcall.Forwarding):
         return next((known for known, runner in self._runners.items() if runner is self._latest), None)
 
     def _latest_types(self) -> dict[Tensor, TensorType]:
-        """The types of the feeds of the latest program."""
+        """The types of the feeds of the latest program; before there was one those that are declared."""
         shapes = self._latest_shapes()
+        if shapes is None and all(x.type.static for x in self.feeds):
+            return {x: x.type for x in self.feeds}
         if shapes is None:
             raise GraphError(
                 "cfunc: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"
