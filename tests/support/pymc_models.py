@@ -6,10 +6,24 @@ those of small studies, so that a gradient takes microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+if "arviz" not in sys.modules:
+    # PyMC imports ArviZ, which warns of its next version, and takes the tests' module ``tree`` for dm-tree.
+    _tree = sys.modules.get("tree")
+    sys.modules["tree"] = None  # type: ignore[assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import arviz  # noqa: F401
+    del sys.modules["tree"]
+    if _tree is not None:
+        sys.modules["tree"] = _tree
+
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -180,3 +194,20 @@ def epidemic(rng: Rng) -> pm.Model:
         pm.Deterministic("fresh", fresh, dims="day")
         pm.NegativeBinomial("cases", mu=fresh, alpha=pm.Exponential("alpha", 0.1), observed=cases, dims="day")
     return model
+
+
+def points(model: pm.Model, count: int) -> Any:
+    """Unconstrained vectors around where chains begin, one a row."""
+    start = model.initial_point(0)
+    flat = np.concatenate([np.ravel(start[model.rvs_to_values[rv].name]) for rv in model.free_RVs])
+    return flat + 0.3 * np.random.default_rng(0).normal(size=(count, flat.size))
+
+
+def places(model: pm.Model, names: Sequence[str]) -> Any:
+    """Where the numbers of the unconstrained vector of ``points`` are that another one has, whose variables come in the
+    order of these names."""
+    start, found, at = model.initial_point(0), dict[str, Any](), 0
+    for rv in model.free_RVs:
+        name = model.rvs_to_values[rv].name
+        found[name] = np.arange(at, at := at + np.size(start[name]))
+    return np.concatenate([found[name] for name in names if name in found])
