@@ -171,6 +171,7 @@ if TYPE_CHECKING:
         lgamma,
         polygamma,
     )
+    from staticgrad.ops.elementwise.incomplete_gamma import gammainc, gammaincc
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.indexing.scattering import scatter
@@ -382,6 +383,8 @@ __all__ = [
     "full",
     "full_like",
     "function",
+    "gammainc",
+    "gammaincc",
     "get_default_graph",
     "gradients",
     "greater",

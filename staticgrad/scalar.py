@@ -11,7 +11,8 @@ around); where NumPy only warns or depends on the machine, the result is x86's.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -104,6 +105,24 @@ class ScalarBuilder(Protocol[V]):
 
     def select(self, condition: V, x: V, y: V) -> V:
         """``x`` where the bool ``condition`` holds, else ``y``; both are computed."""
+        ...
+
+    def either(self, condition: V, then: Callable[[], V], otherwise: Callable[[], V]) -> V:
+        """The value of ``then`` where the bool ``condition`` holds, else that of ``otherwise``: each of them runs for all
+        elements at hand if one of them needs it, and not at all if none does."""
+        ...
+
+    def loop(self, turns: int, start: Sequence[V], turn: Callable[[Sequence[V]], tuple[V, Sequence[V]]]) -> list[V]:
+        """Values that are carried from turn to turn, at most ``turns`` of them.
+
+        ``turn`` gives a bool and the next values. An element takes over the values and stays in the loop as long as the
+        bool holds; the turn in which it first does not hold is its last, whose values it also takes over.
+        """
+        ...
+
+    def outlined(self, write: Callable[..., V], how: tuple[Any, ...], *values: V) -> V:
+        """``write(builder, *how, *values)`` as a function of its own, for expressions that are long or loop; ``write``
+        and ``how`` can be hashed and tell it apart."""
         ...
 
     def logical_and(self, x: V, y: V) -> V: ...

@@ -71,12 +71,13 @@ ONLY_IN = {
     "safetensors": ("staticgrad.runtime",),
     "torch": (),
     "jax": (),
+    "pytensor": ("staticgrad.pytensor",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax",
+    "torch", "jax", "pytensor",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

@@ -30,8 +30,8 @@ empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal
 cholesky eigh eigvalsh
 """
 OF_TWO = """
-add atan2 copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
-logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract tensordot vecdot
+add atan2 copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot less less_equal
+logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract tensordot vecdot
 broadcast_arrays isin huber_loss kl_div l1_loss mse_loss smooth_l1_loss binary_cross_entropy
 binary_cross_entropy_with_logits solve
 """

@@ -152,7 +152,7 @@ def written(method: str, operands: int, dtype: np.dtype) -> int:
     return len(lines) - 3 - 2 * operands + 5 * slow  # without what begins and ends, and two lines for each operand
 
 
-OF_OTHERS = re.compile("_|const|cast|select|threefry|(logical|bit|bits|shift)_")
+OF_OTHERS = re.compile("_|const|cast|select|either|loop|outlined|threefry|(logical|bit|bits|shift)_")
 METHODS = [name for name in vars(ScalarBuilder) if not OF_OTHERS.match(name)]
 
 

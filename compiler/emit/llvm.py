@@ -201,7 +201,7 @@ class Function:
         self.name = name
         self.result = result
         self._internal = internal
-        self.params = [Value(f"%p{i}", type_.split(" ")[0]) for i, type_ in enumerate(params)]
+        self.params = [Value(f"%p{i}", _without_attributes(type_)) for i, type_ in enumerate(params)]
         self._header = ", ".join(f"{type_} %p{i}" for i, type_ in enumerate(params))
         self._lines: list[str] = ["entry:"]
         self._count = 0
@@ -637,6 +637,11 @@ class Function:
             self.emit(a.type, f"phi {a.type} [ {a.text}, %{first} ], [ {b.text}, %{second} ]")
             for a, b in zip(ones, others, strict=True)
         ]
+
+
+def _without_attributes(param: str) -> str:
+    """The type of a parameter: a vector's has spaces."""
+    return param[: param.index(">") + 1] if param.startswith("<") else param.split(" ")[0]
 
 
 def _align(type_: str) -> int:

@@ -8,6 +8,7 @@ of floats were counted in the text that is written for vectors of 8 on AVX2; a t
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.optable import OPS
 from staticgrad.types import is_short_float
 
+TURNS = 16  # that loops are taken to make until all lanes have left
 FREE = 2  # instructions of an op run beside its loads and stores
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isfinite", "isinf"})
 # Methods that take as many instructions of every dtype; what is not listed takes one.
@@ -59,6 +61,25 @@ class InstructionCounter:
     def select(self, condition: CountedValue, x: CountedValue, y: CountedValue) -> CountedValue:
         self.total += 1
         return x
+
+    def either(
+        self, condition: CountedValue, then: Callable[[], CountedValue], otherwise: Callable[[], CountedValue]
+    ) -> CountedValue:
+        return self.select(condition, then(), otherwise())
+
+    def loop(
+        self,
+        turns: int,
+        start: Sequence[CountedValue],
+        turn: Callable[..., tuple[CountedValue, Sequence[CountedValue]]],
+    ) -> list[CountedValue]:
+        before = self.total
+        turn(start)
+        self.total += (min(turns, TURNS) - 1) * (self.total - before)
+        return list(start)
+
+    def outlined(self, write: Callable[..., CountedValue], how: tuple[Any, ...], *values: CountedValue) -> CountedValue:
+        return write(self, *how, *values)
 
     def threefry(self, *words: CountedValue) -> tuple[CountedValue, CountedValue]:
         self.total += PLAIN["threefry"]

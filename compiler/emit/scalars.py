@@ -7,14 +7,15 @@ result undefined (division by zero, wide shifts, float to integer out of range) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from staticgrad.compiler.emit import elementary
 from staticgrad.compiler.emit.elementary.number import Num
 from staticgrad.compiler.emit.elementary.rare import any_lane
-from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
+from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, value_type, vector
 from staticgrad.frozen import frozen
 from staticgrad.types import is_short_float
 
@@ -26,6 +27,7 @@ UINT64 = np.dtype(np.uint64)
 FLOAT16 = np.dtype(np.float16)
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
+OUTLINED_LANES = 8  # of a call of a function that was written apart
 
 
 @frozen
@@ -268,6 +270,78 @@ class Scalars:
 
     def select(self, condition: Lane, x: Lane, y: Lane) -> Lane:
         return Lane(self.function.select(condition.value, x.value, y.value), x.dtype)
+
+    def either(self, condition: Lane, then: Callable[[], Lane], otherwise: Callable[[], Lane]) -> Lane:
+        chosen = self._if_any(condition, then)
+        return self.select(condition, chosen, self._if_any(self.logical_not(condition), otherwise))
+
+    def _if_any(self, condition: Lane, write: Callable[[], Lane]) -> Lane:
+        """The value of ``write`` if ``condition`` holds in any lane; else zeros, and nothing runs."""
+        found: list[Lane] = []
+
+        def then() -> Sequence[Value]:
+            found.append(write())
+            return [found[0].value]
+
+        def zeros() -> Sequence[Value]:
+            return [self.const(0, found[0].dtype).value]
+
+        (value,) = self.function.choose(any_lane(self._num(condition)), then, zeros)
+        return Lane(value, found[0].dtype)
+
+    def loop(
+        self, turns: int, start: Sequence[Lane], turn: Callable[[Sequence[Lane]], tuple[Lane, Sequence[Lane]]]
+    ) -> list[Lane]:
+        f = self.function
+        dtypes = [x.dtype for x in start]
+        active = self.const(True, BOOL)
+        carry = [Value(str(turns), "i64"), active.value, *(x.value for x in start)]
+
+        def goes_on(carried: Sequence[Value]) -> Value:
+            left = f.compare("icmp sgt", carried[0], f.const(0, "i64"))
+            return f.binary("and", left, any_lane(Num(f, carried[1])))
+
+        with f.repeat(carry, goes_on) as loop:
+            left, staying, *carried = loop.carried
+            values = [Lane(value, dtype) for value, dtype in zip(carried, dtypes, strict=True)]
+            stays, following = turn(values)
+            inside = Lane(staying, BOOL)
+            taken = [self.select(inside, new, old).value for new, old in zip(following, values, strict=True)]
+            loop.next(f.binary("add", left, f.const(-1, "i64")), self.logical_and(inside, stays).value, *taken)
+        return [Lane(value, dtype) for value, dtype in zip(loop.results[2:], dtypes, strict=True)]
+
+    def outlined(self, write: Callable[..., Lane], how: tuple[Any, ...], *values: Lane) -> Lane:
+        """A call for each ``OUTLINED_LANES`` lanes, as loops end when the last lane does."""
+        width = min(self.lanes, OUTLINED_LANES)
+        pieces = [self._call(write, how, width, [self._part(x, i, width) for x in values])
+                  for i in range(0, self.lanes, width)]  # fmt: skip
+        while len(pieces) > 1:
+            lanes = 2 * lanes_of(pieces[0].value.type)
+            pieces = [
+                Lane(self.function.shuffle(low.value, high.value, range(lanes)), low.dtype)
+                for low, high in zip(pieces[::2], pieces[1::2], strict=True)
+            ]
+        return pieces[0]
+
+    def _part(self, x: Lane, first: int, width: int) -> Lane:
+        if width == self.lanes:
+            return x
+        return Lane(self.function.shuffle(x.value, None, range(first, first + width)), x.dtype)
+
+    def _call(self, write: Callable[..., Lane], how: tuple[Any, ...], lanes: int, values: Sequence[Lane]) -> Lane:
+        module = self.function.module
+        key = ("outlined", write, how, lanes, *(x.dtype for x in values))
+        types = [x.value.type for x in values]
+        name, dtype = module.shared(key), values[0].dtype
+        if name is None:
+            f = module.function(module.unique(write.__name__.strip("_")), types, types[0])
+            params = [Lane(param, x.dtype) for param, x in zip(f.params, values, strict=True)]
+            result = write(Scalars(f, lanes), *how, *params)
+            if result.dtype != dtype:
+                raise TypeError(f"{write.__name__}: a function of its own gives the dtype of its first operand")
+            f.ret(result.value)
+            name = module.share(key, f.finish())
+        return Lane(self.function.call(name, types[0], *(x.value for x in values)), dtype)
 
     def logical_and(self, x: Lane, y: Lane) -> Lane:
         return self.bit_and(x, y)

@@ -42,7 +42,9 @@ DEFINED = {
     "elementwise.elementary": "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p"
     " log2 logaddexp rsqrt sin sinh sqrt tan tanh",
     "elementwise.error": "erf erfc erfinv",
+    "elementwise.expressions": "",
     "elementwise.gamma": "digamma lgamma polygamma",
+    "elementwise.incomplete_gamma": "gamma_density gammainc gammainc_by_a gammaincc",
     "elementwise.rounding": "ceil floor round trunc",
     "elementwise.selection": "clip where",
     "indexing.gathering": "gather index index_add scatter_add",

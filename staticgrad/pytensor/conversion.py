@@ -29,9 +29,17 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.scopes import control_dependencies
 from staticgrad.types import dtype_of
 
-LARGEST_KNOWN = 1024  # elements of a vector that is computed during the conversion
+LARGEST_KNOWN = 1024  # elements of an array that is computed during the conversion
 DTYPES = frozenset({"bool", "float16", "float32", "float64"}) | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+# How many elements the results of ops have that make much of few and small operands.
+LENGTHS: dict[str, Callable[[Sequence[Any]], float]] = {
+    "ARange": lambda given: abs((given[1] - given[0]) / given[2]),
+    "Alloc": lambda given: math.prod(map(int, given[1:])),
+    "AllocEmpty": lambda given: math.prod(map(int, given)),
+    "Eye": lambda given: int(given[0]) * int(given[1]),
+    "Repeat": lambda given: given[0].size * int(np.max(given[1], initial=0)),
 }
 INNER = ("fgraph",)  # ops that have a graph of their own, whose nodes become known one by one
 
@@ -198,6 +206,9 @@ class Translation:
                 results = convert(self, node)
         except RefusedError as error:
             raise error.at(node) from error
+        except Exception as error:
+            error.add_note(f"in the conversion of PyTensor's node {node}")
+            raise
         if not isinstance(results, (list, tuple)):
             results = [results]
         for output, result in zip(node.outputs, results, strict=True):
@@ -205,7 +216,7 @@ class Translation:
 
     def _computed(self, node: Any) -> list[Any] | None:
         """The results where the operands are known and few; they are computed by PyTensor in Python."""
-        if any(hasattr(node.op, name) for name in INNER) or any(getattr(v.type, "ndim", 0) > 1 for v in node.outputs):
+        if any(hasattr(node.op, name) for name in INNER):
             return None
         if not all(variable in self.values or isinstance(variable, Constant) for variable in node.inputs):
             return None
@@ -216,13 +227,8 @@ class Translation:
             return None
         if any(np.ndim(value) > getattr(v.type, "ndim", 0) for v, value in zip(node.inputs, given)):
             return None  # a function of one element, applied to many
-        name = type(node.op).__name__
-        if (
-            name in ("Alloc", "AllocEmpty")
-            and math.prod(int(size) for size in given[name == "Alloc" :]) > LARGEST_KNOWN
-        ):
-            return None
-        if name == "ARange" and not abs((given[1] - given[0]) / given[2]) <= LARGEST_KNOWN:
+        length = LENGTHS.get(type(node.op).__name__)
+        if length is not None and length(given) > LARGEST_KNOWN:
             return None
         results = perform(node, given)
         large = any(isinstance(result, np.ndarray) and result.size > LARGEST_KNOWN for result in results)

@@ -14,7 +14,7 @@ from staticgrad.pytensor.scalars import cast
 
 
 def _index(at: Translation, node: Any, first: int) -> tuple[Any, ...]:
-    """The key of ``x[...]``. ``idx_list`` says where the operands from ``first`` on stand; without it they are the key."""
+    """The key of ``x[...]``: the operands from ``first`` on, where ``idx_list`` says they stand, or as they are."""
     operands = list(node.inputs[first:])
     template = getattr(node.op, "idx_list", None)
     if template is None or type(node.op).__name__ in ("AdvancedSubtensor1", "AdvancedIncSubtensor1"):
@@ -80,6 +80,8 @@ def write(at: Translation, node: Any) -> Tensor:
         _check_broadcast(node, x, y, key[0])
     if x.dtype == bool and not sets:
         raise RefusedError("bools are not added at an index")
+    if not sets and getattr(node.op, "ignore_duplicates", False):  # as x[key] += y of NumPy
+        return o.scatter(x, key, x[key] + y)
     return o.scatter(x, key, y, mode="set" if sets else "add")
 
 

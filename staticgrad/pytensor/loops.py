@@ -88,7 +88,7 @@ def scan(at: Translation, node: Any) -> list[Tensor]:
         if buffer.shape[0] < depth:
             raise ValueError(f"{node}: an initial state of {buffer.shape[0]} rows, but taps reach back {depth}")
     for buffer, width in zip(parts.mixed, parts.widths):
-        if parts.steps and buffer.shape[0] < parts.steps + width - 1:
+        if buffer.shape[0] < parts.steps + width - 1:
             raise RefusedError("a buffer that is read and written at several taps is shorter than its steps")
     return _until(at, node, parts) if parts.info.as_while else _counted(at, node, parts)
 
@@ -146,7 +146,7 @@ def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
         buffer.shape[0] > depth for buffer, depth in zip(parts.states, parts.depths)
     ]
     newest = [buffer[width - 1 : width - 1 + steps] for buffer, width in zip(parts.mixed, parts.widths)]
-    mixed = _windows(parts.mixed, [width - 1 for width in parts.widths]) if steps else []
+    mixed = _windows(parts.mixed, [width - 1 for width in parts.widths])
     start = (mixed, _windows(parts.states, parts.depths), parts.carried)
 
     def turn(carry: Any, rows: Any) -> Any:
@@ -157,14 +157,6 @@ def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
         leaving = [window[0] for window in done.mixed]
         return ([window[1:] for window in done.mixed], done.states, done.carried), (leaving, kept, done.results)
 
-    if steps == 0:
-        types = [v.type for v in node.outputs]
-        first = len(parts.mixed) + len(parts.states)
-        empty = [
-            o.zeros((0, *(size or 0 for size in t.shape[1:])), dtype=dtype_of(np.dtype(t.dtype)))
-            for t in types[first : first + len(parts.lengths)]
-        ]
-        return [*parts.mixed, *parts.states, *empty, *parts.carried]
     (mixed, states, carried), (leaving, kept, results) = o.scan(
         turn, start, ([row[:steps] for row in parts.rows], newest), length=steps
     )

@@ -19,7 +19,7 @@ BATCHED: dict[str, Batched] = {}
 
 
 def on_last_axes(*names: str) -> Callable[[Batched], Batched]:
-    """Enter a function of a node's op and tensors that works on the last axes of each, as the op does without others."""
+    """Enter a function of a node's op and tensors that does on the last axes of each what the op does."""
 
     def enter(function: Batched) -> Batched:
         def convert(at: Translation, node: Any) -> Any:
@@ -42,10 +42,17 @@ def floating(node: Any, operands: list[Tensor]) -> list[Tensor]:
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-@on_last_axes("Dot", "Dot22", "BatchedDot", "MatMul")
+@on_last_axes("Dot", "Dot22", "MatMul")
 def dot(op: Any, x: Tensor, y: Tensor) -> Tensor:
     dtype = np.promote_types(x.dtype, y.dtype)
     return product(cast(x, dtype), cast(y, dtype))
+
+
+@on_last_axes("BatchedDot")
+def batched_dot(op: Any, x: Tensor, y: Tensor) -> Tensor:
+    if x.shape[0] != y.shape[0]:
+        raise TypeError(f"BatchedDot: expected batches of one size, actual {x.shape[0]} and {y.shape[0]}")
+    return dot(op, x, y)
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
@@ -89,10 +96,17 @@ def ger(at: Translation, node: Any) -> Tensor:
 # -- factorisations and solves -----------------------------------------------------------------------------------------
 
 
+def one_triangle(x: Tensor, lower: bool) -> Tensor:
+    """The symmetric matrix of the triangle that counts."""
+    if lower:
+        return o.tril(x) + o.matrix_transpose(o.tril(x, k=-1))
+    return o.triu(x) + o.matrix_transpose(o.triu(x, k=1))
+
+
 @on_last_axes("Cholesky")
 def cholesky(op: Any, x: Tensor) -> Tensor:
     """A matrix that is not positive definite has a factor of NaN in all places."""
-    factor = o.cholesky(x, upper=not op.lower)
+    factor = o.cholesky(one_triangle(x, op.lower), upper=not op.lower)
     failed = o.any(o.isnan(factor), (-2, -1), keepdims=True)
     return o.where(failed, math.nan, factor)
 
@@ -133,8 +147,7 @@ def solve(op: Any, a: Tensor, b: Tensor) -> Tensor:
     b = _as_matrix(op, b)
     _square(a, b)
     if op.assume_a in ("sym", "her", "pos"):  # only one triangle counts
-        part = o.tril(a) if op.lower else o.triu(a)
-        a = part + o.matrix_transpose(o.tril(a, k=-1) if op.lower else o.triu(a, k=1))
+        a = one_triangle(a, op.lower)
     if op.assume_a == "pos":
         lower = o.cholesky(a)
         half = o.solve_triangular(lower, b, upper=False)
@@ -163,9 +176,7 @@ def sign_and_log_determinant(op: Any, x: Tensor) -> list[Tensor]:
 
 
 def _symmetric(op: Any, x: Tensor) -> Tensor:
-    """The matrix of the triangle that counts."""
-    lower = op.UPLO == "L" if hasattr(op, "UPLO") else op.lower
-    return o.tril(x) + o.matrix_transpose(o.tril(x, k=-1)) if lower else o.triu(x) + o.matrix_transpose(o.triu(x, k=1))
+    return one_triangle(x, op.UPLO == "L" if hasattr(op, "UPLO") else op.lower)
 
 
 def _lone(operands: tuple[Tensor, ...]) -> None:

@@ -130,8 +130,15 @@ def log_softmax(at: Translation, node: Any) -> Tensor:
     return _along(o.log_softmax, at.tensor(node.inputs[0]), node.op.axis)
 
 
-def _along(function: Reduction, x: Tensor, axis: int | None) -> Tensor:
-    return o.reshape(function(o.reshape(x, (-1,)), 0), x.shape) if axis is None else function(x, axis)
+def _along(function: Reduction, x: Tensor, axis: Any) -> Tensor:
+    """A function along one axis, along several: None for all, which are made one first."""
+    axes = _axes(axis, x.ndim)
+    if len(axes) == 1:
+        return function(x, axes[0])
+    others = [a for a in range(x.ndim) if a not in axes]
+    moved = o.permute_dims(x, (*others, *axes))
+    result = o.reshape(function(_flat_last(x, axes), -1), moved.shape)
+    return o.permute_dims(result, np.argsort([*others, *axes]).tolist())
 
 
 @converts("SoftmaxGrad")
@@ -358,10 +365,8 @@ def check_and_raise(at: Translation, node: Any) -> Any:
     for condition in conditions:
         holds = at.find(condition)
         if isinstance(holds, Tensor) or not np.all(holds):
-            truth = at.tensor(condition)
-            value = at.checked(
-                at.tensor(x) if value is at.value(x) else value, o.all(truth != 0), node.op.exc_type, node.op.msg
-            )
+            checked = value if isinstance(value, Tensor) else at.tensor(x)
+            value = at.checked(checked, o.all(at.tensor(condition) != 0), node.op.exc_type, node.op.msg)
     return value
 
 

@@ -25,7 +25,7 @@ from staticgrad.types import integer
 
 # log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its
 # error is below 1e-18.
-_LOG_GAMMA_2 = (
+LOG_GAMMA_2 = (
     0.569365740945838319,
     0.267581799398809714,
     -0.0448058426973845986,
@@ -45,7 +45,7 @@ _LOG_GAMMA_2 = (
     -1.4586003484400256e-8,
 )
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B2, B4, …
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B2, B4, …
 _SHIFT = 10  # sums of reciprocal powers are taken term by term so far, then by their asymptotic series
 _STIRLING_FROM = 8.0
 
@@ -101,9 +101,9 @@ def _log_gamma_positive(b: ScalarBuilder[V], x: V) -> V:
     logarithm = b.log(b.select(large, x, b.select(few, below, above)))
     logarithm = b.select(few, b.neg(logarithm), logarithm)
     u = b.sub(t, two)
-    near = b.fma(u, k.polynomial(b.sub(u, k.number(0.5)), _LOG_GAMMA_2), logarithm)
+    near = b.fma(u, k.polynomial(b.sub(u, k.number(0.5)), LOG_GAMMA_2), logarithm)
     r = b.div(one, b.select(large, x, one))
-    series = tuple(value / (2 * j * (2 * j - 1)) for j, value in enumerate(_BERNOULLI, start=1))
+    series = tuple(value / (2 * j * (2 * j - 1)) for j, value in enumerate(BERNOULLI, start=1))
     tail = b.fma(r, k.polynomial(b.mul(r, r), series), k.number(0.5 * math.log(2 * math.pi)))
     far = b.add(b.mul(b.sub(x, k.number(0.5)), b.sub(logarithm, one)), b.sub(tail, k.number(0.5)))
     return b.select(large, far, near)
@@ -145,7 +145,7 @@ lgamma = unary(
 # -- digamma --------------------------------------------------------------------------------------------------------
 
 
-def _digamma_positive(b: ScalarBuilder[V], x: V) -> V:
+def digamma_positive(b: ScalarBuilder[V], x: V) -> V:
     """log(z) - 1/(2z) - sum of B_2j / (2j z^2j) at z = x + 10, minus 1/x, 1/(x + 1), … before it."""
     k = _Terms(b, x.dtype)
     one = k.number(1)
@@ -155,7 +155,7 @@ def _digamma_positive(b: ScalarBuilder[V], x: V) -> V:
         before = b.add(before, b.div(one, b.add(x, k.number(step))))
     r = b.div(one, z)
     square = b.mul(r, r)
-    series = tuple(value / (2 * j) for j, value in enumerate(_BERNOULLI, start=1))
+    series = tuple(value / (2 * j) for j, value in enumerate(BERNOULLI, start=1))
     tail = b.fma(square, k.polynomial(square, series), b.mul(k.number(0.5), r))
     return b.sub(b.sub(b.log(z), tail), before)
 
@@ -166,7 +166,7 @@ def _scalar_digamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     negative = b.lt(x, zero)
     pole = b.logical_and(negative, b.eq(x, b.floor(x)))
     safe = b.select(b.logical_or(pole, b.eq(x, zero)), one, x)
-    positive = _digamma_positive(b, b.select(negative, b.sub(one, safe), safe))
+    positive = digamma_positive(b, b.select(negative, b.sub(one, safe), safe))
     tangent = b.tan(b.mul(k.number(math.pi), k.fraction(safe)))
     cotangent = b.div(k.number(math.pi), b.select(negative, tangent, one))
     value = b.select(negative, b.sub(positive, cotangent), positive)
@@ -221,7 +221,7 @@ def _polygamma_positive(b: ScalarBuilder[V], order: int, x: V) -> V:
     for step in range(_SHIFT):
         total = b.add(total, k.power(b.div(one, b.add(x, k.number(step))), s))
     r = b.div(one, b.add(x, k.number(_SHIFT)))
-    series = tuple(v * _rising(s, 2 * j - 1) / math.factorial(2 * j) for j, v in enumerate(_BERNOULLI, start=1))
+    series = tuple(v * _rising(s, 2 * j - 1) / math.factorial(2 * j) for j, v in enumerate(BERNOULLI, start=1))
     corrections = b.fma(r, k.polynomial(b.mul(r, r), series), k.number(0.5))
     tail = b.mul(k.power(r, order), b.fma(r, corrections, k.number(1 / order)))
     return b.mul(k.number((-1) ** (order + 1) * math.factorial(order)), b.add(total, tail))
