@@ -5,9 +5,10 @@
 The models are the ten of ``tests/support/pymc_models.py``, with data from a seed. Each backend has a process of its own
 with empty caches: CPU seconds of the compilation until logp, gradient and a draw's expansion have been computed once,
 imports not counted; value and gradient at ten points, which must agree within 1e-10 before anything is timed; then, in
-turns, microseconds of a gradient, the least of each turn: of C functions in a loop in C, of JAX from Python, which is how nutpie calls it. With
-``--draws`` each backend samples two chains as well, and means and standard deviations must agree within Monte Carlo
-error. Goes out: a table in Markdown. It needs ``pip install staticgrad[pymc] numba jax`` and a C compiler.
+turns, microseconds of a gradient, the least of each turn: of C functions in a loop in C, of JAX from Python, which is
+how nutpie calls it. With ``--draws`` each backend samples two chains as well; the CPU seconds are told, and how far
+means and standard deviations lie apart, in Monte Carlo errors. Goes out: a table in Markdown. It needs
+``pip install staticgrad[pymc] numba jax`` and a C compiler.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ int repeat(density f, size_t n, const double *x, double *grad, double *value, vo
 def serve(model_name: str, backend: str, library: str) -> None:
     """Compile; then answer the requests on standard input, a line of JSON each."""
     replies, sys.stdout = sys.stdout, sys.stderr
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    from support.pymc_models import MODELS, places, points
+    import nutpie
 
     import staticgrad.pymc
 
-    import nutpie
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    from support.pymc_models import MODELS, places, points
 
     if backend == "jax":
         import jax

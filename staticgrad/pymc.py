@@ -45,6 +45,8 @@ from staticgrad.runtime.session import Session
 from staticgrad.types import dtype_of
 
 F64 = np.dtype(np.float64)
+# Since 0.16.9 nutpie is told which variables are transformed, and puts them into a group of their own.
+_TAKES_TRANSFORMED = any(field.name == "reparameterized_names" for field in dataclasses.fields(NutpieModel))
 REWRITES = ("canonicalize", "stabilize", "local_remove_check_parameter")
 Shapes = dict[str, tuple[int, ...]]
 Arrays = dict[str, Array]
@@ -81,7 +83,8 @@ def compile(
     names = None if var_names is None else frozenset(var_names)
     jitter = None if jitter_rvs is None else set(jitter_rvs)
     source = _Source(model, names, initial_points, jitter, default_initialization_strategy)
-    compiled = CompiledModel(model.named_vars_to_dims, source)
+    more = {"reparameterized_names": source.transformed} if _TAKES_TRANSFORMED else {}
+    compiled = CompiledModel(model.named_vars_to_dims, source, **more)
     compiled.program  # noqa: B018 -- errors belong here
     return compiled
 
@@ -155,17 +158,19 @@ class CompiledModel(NutpieModel):  # type: ignore[misc]
 
         Raises:
             KeyError: no data container of the model has the name.
-            ValueError: another number of dimensions.
+            ValueError: another number of dimensions, another kind of numbers.
         """
         old = self.source.data(self.given)
         given = dict(self.given)
         for name, value in updates.items():
             if name not in old:
                 raise KeyError(f"with_data: {name!r} is none of the model's data: {', '.join(old) or 'it has none'}")
-            new = np.array(value, old[name].dtype, order="C")
+            new, dtype = np.asarray(value), old[name].dtype
             if new.ndim != old[name].ndim:
                 raise ValueError(f"with_data: {name!r}: expected {old[name].ndim} dimensions, actual shape {new.shape}")
-            given[name] = new
+            if not np.can_cast(new.dtype, dtype, "same_kind"):
+                raise ValueError(f"with_data: {name!r}: expected {dtype}, actual {new.dtype}")
+            given[name] = np.array(new, dtype, order="C")
         return dataclasses.replace(self, given=given, kept=list(self.kept))
 
     def with_transform_adapt(self, **options: Any) -> CompiledModel:
@@ -187,22 +192,26 @@ class CompiledModel(NutpieModel):  # type: ignore[misc]
         slices, start = [], 0
         for shape in program.shapes.values():
             slices.append(slice(start, start := start + math.prod(shape)))
-        return numba_path.CompiledPyMCModel(
-            dims=dims,
-            compiled_logp_func=program.logp,
-            compiled_expand_func=program.expand,
-            initial_point_func=program.start,
-            shared_data=fed.data,
-            user_data=fed.user,
-            n_expanded=program.m,
-            shape_info=(list(program.shapes), slices, list(program.shapes.values())),
-            logp_func=program,
-            expand_func=fed,  # whose arrays the user data points to
-            _n_dim=program.n,
-            _shapes=dict(program.shapes),
-            _coords=coords,
-            _transform_adapt_args=None if self.transform_adapt is None else dict(self.transform_adapt),
-        )
+        fields = {
+            "dims": dims,
+            "reparameterized_names": self.source.transformed,
+            "compiled_logp_func": program.logp,
+            "compiled_expand_func": program.expand,
+            "initial_point_func": program.start,
+            "shared_data": fed.data,
+            "user_data": fed.user,
+            "n_expanded": program.m,
+            "shape_info": (list(program.shapes), slices, list(program.shapes.values())),
+            "logp_func": program,
+            "expand_func": fed,  # whose arrays the user data points to
+            "_n_dim": program.n,
+            "_shapes": dict(program.shapes),
+            "_coords": coords,
+            "_transform_adapt_args": None if self.transform_adapt is None else dict(self.transform_adapt),
+            "shared_var_keys": {},
+        }
+        known = {field.name for field in dataclasses.fields(numba_path.CompiledPyMCModel)}  # versions differ
+        return numba_path.CompiledPyMCModel(**{name: value for name, value in fields.items() if name in known})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -232,6 +241,12 @@ class _Source:
         return {name: given[name] if name in given else np.asarray(v.get_value(borrow=True))
                 for name, v in self.containers.items()}  # fmt: skip
 
+    @property
+    def transformed(self) -> list[str]:
+        """The names of free variables that are not sampled as they are, but transformed."""
+        transforms, values = self.model.rvs_to_transforms, self.model.rvs_to_values
+        return [values[rv].name for rv in self.model.free_RVs if transforms.get(rv) is not None]
+
     def drawing(self) -> Draw:
         """A function of a seed that gives the value of each free variable at which a chain begins."""
         jitter = self.jitter_rvs
@@ -246,7 +261,8 @@ class _Source:
     def coords(self, shapes: Shapes) -> tuple[dict[str, Any], dict[str, Any]]:
         """Dimensions by variable, and coordinates by dimension."""
         info = (list(shapes), [None] * len(shapes), list(shapes.values()))
-        dims, coords = numba_path._prepare_dims_and_coords(self.model, info)
+        names = (self.transformed,) if _TAKES_TRANSFORMED else ()
+        dims, coords = numba_path._prepare_dims_and_coords(self.model, info, *names)
         return dims, coords
 
 
@@ -316,15 +332,15 @@ class _Program:
 
 
 class _Fed:
-    """A program, and the data that it is fed: ``user`` is at ``address`` what a C function takes as its last
-    argument."""
+    """A program and the ``arrays`` that it is fed beside x: the data and what was hoisted. At ``address`` is what its C
+    functions take as ``user``."""
 
     def __init__(self, program: _Program, data: Arrays, hoisted: Sequence[Array]) -> None:
         self.program, self.data = program, data
-        self._arrays = [*data.values(), *hoisted]
+        self.arrays = [*data.values(), *hoisted]
         # Of one array its address is handed over, of several that of a table.
-        table = np.array([array.ctypes.data for array in self._arrays], np.uintp)
-        self.user: Array = self._arrays[0] if len(self._arrays) == 1 else table
+        table = np.array([array.ctypes.data for array in self.arrays], np.uintp)
+        self.user: Array = self.arrays[0] if len(self.arrays) == 1 else table
         self.address: int = self.user.ctypes.data
 
     def has(self, data: Arrays) -> bool:

@@ -71,13 +71,15 @@ ONLY_IN = {
     "safetensors": ("staticgrad.runtime",),
     "torch": (),
     "jax": (),
-    "pytensor": ("staticgrad.pytensor",),
+    "pytensor": ("staticgrad.pytensor", "staticgrad.pymc"),
+    "pymc": ("staticgrad.pymc",),
+    "nutpie": ("staticgrad.pymc",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax", "pytensor",
+    "torch", "jax", "pytensor", "pymc", "nutpie",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

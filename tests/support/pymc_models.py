@@ -15,14 +15,16 @@ import numpy as np
 
 if "arviz" not in sys.modules:
     # PyMC imports ArviZ, which warns of its next version, and takes the tests' module ``tree`` for dm-tree.
-    _tree = sys.modules.get("tree")
+    _tree = sys.modules.pop("tree", None)
     sys.modules["tree"] = None  # type: ignore[assignment]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import arviz  # noqa: F401
-    del sys.modules["tree"]
-    if _tree is not None:
-        sys.modules["tree"] = _tree
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import arviz  # noqa: F401
+    finally:
+        del sys.modules["tree"]
+        if _tree is not None:
+            sys.modules["tree"] = _tree
 
 import pymc as pm
 import pytensor
