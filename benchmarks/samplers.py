@@ -4,7 +4,7 @@
 
 The models are the ten of ``tests/support/pymc_models.py``, with data from a seed. Each backend has a process of its own
 with empty caches: CPU seconds of the compilation until logp, gradient and a draw's expansion have been computed once,
-imports not counted; value and gradient at ten points, which must agree within 1e-10 before anything is timed; then, in
+imports not counted; value and gradient at ten points, which must agree within 1e-9 before anything is timed; then, in
 turns, microseconds of a gradient, the least of each turn: of C functions in a loop in C, of JAX from Python, which is
 how nutpie calls it. With ``--draws`` each backend samples two chains as well; the CPU seconds are told, and how far
 means and standard deviations lie apart, in Monte Carlo errors. Goes out: a table in Markdown. It needs
@@ -32,7 +32,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 OURS = "staticgrad"
 BACKENDS = (OURS, "numba", "jax")
-TOLERANCE = 1e-10
+TOLERANCE = 1e-9  # JAX's logp of ``correlated`` is 1e-10 from that of the others
 POINTS = 10
 LOOP = """
 #include <stddef.h>

@@ -39,7 +39,7 @@ METHODS = {
     "staticgrad.CFunction": "capsule ctypes header low_level_callable raw refresh",
     "staticgrad.Executable": "cfunc cost memory profile text view",
     "staticgrad.Graph": "finalize to_networkx variables",
-    "staticgrad.Session": "c_function close compile compile_count forward get grad restore run save seed set set_all set_grad"
+    "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
     " zero_grad",
     "staticgrad.Tape": "backward close memory",
     "staticgrad.Tensor": "T astype detach dtype grad_fn is_leaf mT name ndim register_hook"

@@ -318,27 +318,10 @@ class Session(metaclass=hints.Answering):
         executable._prepare(shapes)
         return executable
 
-    @boundary
-    def c_function(
+    def _c_function(
         self, fetches: Any, feeds: Sequence[Tensor], signature: SignatureName, *, wrt: Tensor | None = None
     ) -> CFunction:
-        """``exe.cfunc`` of a program of known sizes that is called from C alone: for Python nothing is compiled.
-
-        Args:
-            fetches, feeds: as for ``compile``.
-            signature, wrt: as for ``exe.cfunc``.
-
-        Raises:
-            FetchError, FeedError: as ``compile``.
-            GraphError: as ``exe.cfunc``; a size is open.
-
-        Example:
-            >>> x = sg.placeholder((), sg.float64)
-            >>> sess = sg.Session()
-            >>> square = sess.c_function(x * x, [x], "scalar")
-            >>> square.ctypes(3.0, None), sess.compile_count
-            (9.0, 1)
-        """
+        """``exe.cfunc`` of a program of known sizes that is called from C alone: for Python nothing is compiled."""
         executable, _ = self._declared(fetches, feeds, self.compiler.options())
         return executable.cfunc(signature, wrt=wrt)
 

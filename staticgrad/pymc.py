@@ -82,8 +82,8 @@ def compile(
     """
     names = None if var_names is None else frozenset(var_names)
     jitter = None if jitter_rvs is None else set(jitter_rvs)
-    source = _Source(model, names, initial_points, jitter, default_initialization_strategy)
-    more = {"reparameterized_names": source.transformed} if _TAKES_TRANSFORMED else {}
+    source = _ModelSource(model, names, initial_points, jitter, default_initialization_strategy)
+    more: dict[str, Any] = {"reparameterized_names": source.transformed} if _TAKES_TRANSFORMED else {}
     compiled = CompiledModel(model.named_vars_to_dims, source, **more)
     compiled.program  # noqa: B018 -- errors belong here
     return compiled
@@ -99,23 +99,23 @@ class CompiledModel(NutpieModel):  # type: ignore[misc]
         given: data by name that ``with_data`` has set.
     """
 
-    source: _Source
+    source: _ModelSource
     given: Arrays = dataclasses.field(default_factory=dict)
-    kept: list[_Fed] = dataclasses.field(default_factory=list)  # the latest
+    kept: list[_FedModel] = dataclasses.field(default_factory=list)  # the latest
     transform_adapt: Mapping[str, Any] | None = None
 
     @property
-    def fed(self) -> _Fed:
+    def fed(self) -> _FedModel:
         """The program for the data as they are now, and what it is fed."""
         data = self.source.data(self.given)
         if not self.kept or not self.kept[0].program.fits(data):
-            self.kept[:] = [_Program(self.source, data).feed(data)]
+            self.kept[:] = [_ModelProgram(self.source, data).feed(data)]
         elif not self.kept[0].has(data):
             self.kept[:] = [self.kept[0].program.feed(data)]
         return self.kept[0]
 
     @property
-    def program(self) -> _Program:
+    def program(self) -> _ModelProgram:
         return self.fed.program
 
     @property
@@ -130,7 +130,7 @@ class CompiledModel(NutpieModel):  # type: ignore[misc]
 
     @property
     def n_dim(self) -> int:
-        """How many unconstrained numbers a draw has."""
+        """The number of unconstrained numbers of a draw."""
         return self.program.n
 
     @property
@@ -215,7 +215,7 @@ class CompiledModel(NutpieModel):  # type: ignore[misc]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Source:
+class _ModelSource:
     """A model, and what programs for it depend on beside the data."""
 
     model: Any
@@ -234,7 +234,7 @@ class _Source:
     @property
     def containers(self) -> dict[str, Any]:
         """The data containers by name."""
-        return {v.name: v for v in self.model.data_vars if isinstance(v, SharedVariable)}
+        return {str(v.name): v for v in self.model.data_vars if isinstance(v, SharedVariable)}
 
     def data(self, given: Arrays) -> Arrays:
         """The data as they are now."""
@@ -266,10 +266,10 @@ class _Source:
         return dims, coords
 
 
-class _Program:
+class _ModelProgram:
     """The C functions of a model for data of certain types."""
 
-    def __init__(self, source: _Source, data: Arrays) -> None:
+    def __init__(self, source: _ModelSource, data: Arrays) -> None:
         model = source.model
         self.types = {name: (array.shape, array.dtype) for name, array in data.items()}
         draw, lock = source.drawing(), threading.Lock()
@@ -316,26 +316,26 @@ class _Program:
         hoisted = hoistable([value, gradient, trace], x)
         self._hoist = session.compile(hoisted, list(feeds.values())) if hoisted else None
         fed = [x, *feeds.values(), *hoisted]
-        self.logp = session.c_function([value, gradient], fed, "logp", wrt=x)
-        self.expand = session.c_function(trace, fed, "vector", wrt=x)
+        self.logp = session._c_function([value, gradient], fed, "logp", wrt=x)
+        self.expand = session._c_function(trace, fed, "vector", wrt=x)
 
     def fits(self, data: Arrays) -> bool:
         """True if the program is one for data of these types, and dimensions have the lengths that they had."""
         types = {name: (array.shape, array.dtype) for name, array in data.items()}
         return self.types == types and all(_equal(value, v.get_value()) for v, value in self._lengths.items())
 
-    def feed(self, data: Arrays) -> _Fed:
+    def feed(self, data: Arrays) -> _FedModel:
         """What the C functions are given for these data."""
         copies = {name: np.array(array, order="C") for name, array in data.items()}
         hoisted = [] if self._hoist is None else self._hoist(*copies.values())
-        return _Fed(self, copies, hoisted)
+        return _FedModel(self, copies, hoisted)
 
 
-class _Fed:
+class _FedModel:
     """A program and the ``arrays`` that it is fed beside x: the data and what was hoisted. At ``address`` is what its C
     functions take as ``user``."""
 
-    def __init__(self, program: _Program, data: Arrays, hoisted: Sequence[Array]) -> None:
+    def __init__(self, program: _ModelProgram, data: Arrays, hoisted: Sequence[Array]) -> None:
         self.program, self.data = program, data
         self.arrays = [*data.values(), *hoisted]
         # Of one array its address is handed over, of several that of a table.
@@ -352,7 +352,7 @@ def _equal(a: Array, b: Array) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
-def _pytensor_graphs(source: _Source, values: Sequence[Any]) -> tuple[Any, list[Any], dict[str, Any]]:
+def _pytensor_graphs(source: _ModelSource, values: Sequence[Any]) -> tuple[Any, list[Any], dict[str, Any]]:
     """The logp without its checks of parameters, what they check, and the variables of the trace beside the values."""
     model = source.model
     logp = model.logp()
@@ -363,13 +363,14 @@ def _pytensor_graphs(source: _Source, values: Sequence[Any]) -> tuple[Any, list[
     if source.var_names is not None:
         variables = {name: v for name, v in variables.items() if name in source.var_names}
     copies = clone_replace([logp, *conditions, *variables.values()])
-    outputs, count = rewrite_graph(copies, include=REWRITES), 1 + len(conditions)
+    outputs: Any = rewrite_graph(copies, include=REWRITES)
+    count = 1 + len(conditions)
     return outputs[0], outputs[1:count], dict(zip(variables, outputs[count:], strict=True))
 
 
 def _other_shared(outputs: Sequence[Any], known: Mapping[Any, Any]) -> dict[Any, Array]:
     """Shared variables that are no data containers, such as lengths of dimensions, and their values."""
-    shared = [v for v in ancestors(outputs) if isinstance(v, SharedVariable) and v not in known]
+    shared: list[Any] = [v for v in ancestors(outputs) if isinstance(v, SharedVariable) and v not in known]
     return {v: np.array(v.get_value()) for v in shared}
 
 
