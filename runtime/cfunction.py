@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 F64 = np.dtype(np.float64)
 Typed = tuple[Tensor, TensorType]
+Roles = dict[str, int | tuple[int, ...]]  # fields of a form
 GRADIENTS = ("logp", "nlopt")  # signatures of a number and its gradient
 C_INT, C_DOUBLE, C_POINTER = ctypes.c_int, ctypes.c_double, ctypes.c_void_p
 
@@ -81,6 +82,10 @@ SIGNATURES: dict[SignatureName, _Prototype] = {
     "ode": _Prototype(
         "void NAME(double t, const double *u, double *du, const double *p)",
         None, C_DOUBLE, C_POINTER, C_POINTER, C_POINTER,
+    ),
+    "vector": _Prototype(
+        "int NAME(size_t n, size_t m, const double *x, double *y, void *user)",
+        C_INT, ctypes.c_size_t, ctypes.c_size_t, C_POINTER, C_POINTER, C_POINTER,
     ),
     "scalar": _Prototype("double NAME(double, void *)", C_DOUBLE, C_DOUBLE, C_POINTER),
     "scalars": _Prototype("double NAME(int, double *, void *)", C_DOUBLE, C_INT, C_POINTER, C_POINTER),
@@ -382,13 +387,13 @@ class _Roles:
 
     def assign(self, form: Form) -> Form:
         """The form with its roles."""
-        roles: Callable[[], dict[str, Any]] = getattr(self, f"_{self.signature}")
-        return replace(form, **roles())
+        roles: Callable[[], Roles] = getattr(self, f"_{self.signature}")
+        return replace(form, **cast(dict[str, Any], roles()))
 
-    def _slots(self) -> dict[str, int]:
+    def _slots(self) -> Roles:
         return {}
 
-    def _logp(self) -> dict[str, int]:
+    def _logp(self) -> Roles:
         x, user = self._x_and_user()
         n = self._numbers(self.feeds[x])
         if len(self.results) != 2:
@@ -400,7 +405,14 @@ class _Roles:
 
     _nlopt = _logp
 
-    def _ode(self) -> dict[str, int]:
+    def _vector(self) -> Roles:
+        x, user = self._x_and_user()
+        if len(self.results) != 1:
+            self._refuse("fetches one float64 array", self.results)
+        sizes = {"size": self._numbers(self.feeds[x]), "out": self._numbers(self.results[0])}
+        return {"x": x, "user": user, **sizes, "value": 0}
+
+    def _ode(self) -> Roles:
         if len(self.feeds) not in (2, 3):
             self._refuse("is fed t, u and p, or t and u", self.feeds)
         if len(self.results) != 1:
@@ -413,15 +425,15 @@ class _Roles:
         if p >= 0:
             self._numbers(self.feeds[p])
         self._numbers(self.results[0], n)
-        return {"t": t, "x": u, "user": p, "size": n, "grad": 0}
+        return {"t": t, "x": u, "user": (p,) if p >= 0 else (), "size": n, "grad": 0}
 
-    def _scalar(self) -> dict[str, int]:
+    def _scalar(self) -> Roles:
         x, user = self._x_and_user()
         self._numbers(self.feeds[x], 1)
         self._value()
         return {"x": x, "user": user, "size": 1, "value": 0}
 
-    def _scalars(self) -> dict[str, int]:
+    def _scalars(self) -> Roles:
         self._value()
         if self.feeds and all(self._numbers(feed, check=False) == 1 for feed in self.feeds):
             return {"size": len(self.feeds), "value": 0}
@@ -433,16 +445,16 @@ class _Roles:
             self._refuse("fetches one float64 number", self.results)
         self._numbers(self.results[0], 1)
 
-    def _x_and_user(self) -> tuple[int, int]:
-        """The feed that is given as x, and the one that is read from the user's data: -1 where there is none."""
-        if len(self.feeds) not in (1, 2):
-            self._refuse("is fed x, and perhaps an array that is the user's data", self.feeds)
+    def _x_and_user(self) -> tuple[int, tuple[int, ...]]:
+        """The feed that is given as x, and those that are read from the user's data."""
+        if not self.feeds:
+            self._refuse("is fed x", self.feeds)
         x = 0
         if self.wrt is not None:
             x = next((number for number, (feed, _) in enumerate(self.feeds) if feed is self.wrt), -1)
             if x < 0:
                 raise GraphError(f"cfunc: wrt: {self.wrt.name!r} is not fed", source=self.wrt.source)
-        return x, 1 - x if len(self.feeds) == 2 else -1
+        return x, tuple(number for number in range(len(self.feeds)) if number != x)
 
     def _numbers(self, typed: Typed, count: int | None = None, *, check: bool = True) -> int:
         """The number of elements of a feed or result, which shall be float64 and as many as ``count``; -1 for other

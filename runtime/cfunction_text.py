@@ -20,7 +20,7 @@ from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
-SignatureName = Literal["slots", "logp", "nlopt", "ode", "scalar", "scalars"]
+SignatureName = Literal["slots", "logp", "nlopt", "vector", "ode", "scalar", "scalars"]
 WRONG_CALL, NO_MEMORY = -1, -2  # statuses
 MOST_ON_STACK = 64 << 10  # bytes
 NULL = Value("null", "ptr")
@@ -50,8 +50,10 @@ class Form:
         repeated: numbers of results that are another one once more, and of that one.
         keys: the slots of keys of random numbers.
         counted: whether calls are counted, since state may be taken anew.
-        x, user: the feeds that are given as x and as the user's data; -1: there is none.
+        x: the feed that is given as x; -1: there is none.
+        user: the feeds that are the user's data: ``user`` is the address of one, or of a table of addresses of several.
         size: how many elements x has; of ``scalars`` whose feeds are single numbers, how many there are.
+        out: how many elements the result of ``vector`` has.
         value, grad: the results that are written as such, for ``ode`` ``grad`` the derivative.
         t: the feed of the time.
     """
@@ -67,8 +69,9 @@ class Form:
     keys: tuple[int, ...] = ()
     counted: bool = False
     x: int = -1
-    user: int = -1
+    user: tuple[int, ...] = ()
     size: int = 0
+    out: int = 0
     value: int = -1
     grad: int = -1
     t: int = -1
@@ -179,6 +182,15 @@ class _Tables:
         if number >= 0:
             self.f.store(address, self.f.offset(self.feeds, number, "ptr"))
 
+    def data(self, user: Value) -> None:
+        """The feeds that are the user's data."""
+        match self.form.user:
+            case (number,):
+                self.feed(number, user)
+            case numbers:
+                for place, number in enumerate(numbers):
+                    self.feed(number, _item(self.f, user, place))
+
     def result(self, number: int, address: Value) -> None:
         if number >= 0:
             self.f.store(address, self.f.offset(self.results, number, "ptr"))
@@ -191,7 +203,7 @@ class _Tables:
 
     def missing(self, *needed: Value, user: Value | None) -> Value:
         """True where an address is null that must not be."""
-        asked = [*needed, *([user] if user is not None and self.form.user >= 0 else [])]
+        asked = [*needed, *([user] if user is not None and self.form.user else [])]
         return _any(self.f, [_is_null(self.f, address) for address in asked])
 
 
@@ -239,7 +251,7 @@ def _run_density(f: Function, tables: _Tables, x: Value, grad: Value, value: Val
     """The status of a run that gives a value and its gradient, which is not asked for if it is null."""
     form = tables.form
     tables.feed(form.x, x)
-    tables.feed(form.user, user)
+    tables.data(user)
     tables.result(form.value, value)
     tables.result(form.grad, grad)
     status = tables.run()
@@ -248,6 +260,22 @@ def _run_density(f: Function, tables: _Tables, x: Value, grad: Value, value: Val
         with f.when(f.compare("icmp ne", grad, NULL)):
             _fill(f, grad, form.size)
     return status
+
+
+def _write_vector(module: IRModule, form: Form) -> None:
+    f = module.function("entry", ["i64", "i64", "ptr", "ptr", "ptr"], "i32", internal=False)
+    n, m, x, y, user = f.params
+    tables = _Tables(f, form)
+    sizes = [f.compare("icmp ne", given, integer(size)) for given, size in ((n, form.size), (m, form.out))]
+    _end_if(f, _any(f, [*sizes, tables.missing(x, y, user=user)]), integer(WRONG_CALL, "i32"))
+    tables.feed(form.x, x)
+    tables.data(user)
+    tables.result(form.value, y)
+    status = tables.run()
+    with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
+        _fill(f, y, form.out)
+    f.ret(status)
+    f.finish()
 
 
 def _write_ode(module: IRModule, form: Form) -> None:
@@ -263,7 +291,7 @@ def _write_ode(module: IRModule, form: Form) -> None:
     f.store(t, time)
     tables.feed(form.t, time)
     tables.feed(form.x, u)
-    tables.feed(form.user, p)
+    tables.data(p)
     tables.result(form.grad, du)
     f.branch_if(f.compare("icmp ne", tables.run(), integer(0, "i32")), failed, done)
     f.block(failed)
@@ -299,7 +327,7 @@ def _write_scalars(module: IRModule, form: Form) -> None:
 
 
 def _finish_scalar(f: Function, tables: _Tables, value: Value, user: Value) -> None:
-    tables.feed(tables.form.user, user)
+    tables.data(user)
     tables.result(tables.form.value, value)
     status = tables.run()
     f.ret(f.select(f.compare("icmp eq", status, integer(0, "i32")), f.load("double", value), NAN))
@@ -307,6 +335,6 @@ def _finish_scalar(f: Function, tables: _Tables, value: Value, user: Value) -> N
 
 
 _ENTRIES: dict[str, Callable[[IRModule, Form], None]] = {
-    "slots": _write_slots, "logp": _write_logp, "nlopt": _write_nlopt, "ode": _write_ode, "scalar": _write_scalar,
-    "scalars": _write_scalars,
+    "slots": _write_slots, "logp": _write_logp, "nlopt": _write_nlopt, "vector": _write_vector, "ode": _write_ode,
+    "scalar": _write_scalar, "scalars": _write_scalars,
 }  # fmt: skip

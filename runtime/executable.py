@@ -346,6 +346,7 @@ class Executable(vectorcall.Forwarding):
                     void *user)``; grad may be null                                      perhaps its gradient, by one
                                                                                          float64 feed of n elements
         "nlopt"     ``double(unsigned n, const double *x, double *grad, void *user)``    the same
+        "vector"    ``int(size_t n, size_t m, const double *x, double *y, void *user)``  from n float64 numbers to m
         "ode"       ``void(double t, const double *u, double *du, const double *p)``     is fed t, u and perhaps p, and
                                                                                          fetches du of u's size
         "scalar"    ``double(double, void *)``                                           from one float64 number to one
@@ -353,8 +354,8 @@ class Executable(vectorcall.Forwarding):
                                                                                          float64 numbers, to one
         ==========  ===================================================================  =============================
 
-        A further feed (of "logp", "nlopt", "scalar", "scalars") is read from where ``user`` points to. Open sizes are
-        those of the latest call.
+        Where "logp", "nlopt", "vector", "scalar" and "scalars" have a further feed, ``user`` is its address; of several
+        it is the address of a table of their addresses, in order. Open sizes are those of the latest call.
 
         Args:
             wrt: the feed that is x, and by which the gradient of a lone number is derived; default: the first.
@@ -397,8 +398,10 @@ class Executable(vectorcall.Forwarding):
         return next((known for known, runner in self._runners.items() if runner is self._latest), None)
 
     def _latest_types(self) -> dict[Tensor, TensorType]:
-        """The types of the feeds of the latest program."""
+        """The types of the feeds of the latest program; before there was one those that are declared."""
         shapes = self._latest_shapes()
+        if shapes is None and all(x.type.static for x in self.feeds):
+            return {x: x.type for x in self.feeds}
         if shapes is None:
             raise GraphError(
                 "cfunc: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"

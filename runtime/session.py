@@ -29,8 +29,11 @@ from staticgrad.runtime.state import CLOSED, SessionState, variable_key
 from staticgrad.types import Bindings, Shape, TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.regions.ranges import RangeError, Ranges
     from staticgrad.compiler.tapes.plan import TapePlan
+    from staticgrad.runtime.cfunction import CFunction
+    from staticgrad.runtime.cfunction_text import SignatureName
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
 
@@ -302,9 +305,31 @@ class Session(metaclass=hints.Answering):
             >>> exe([[1.0, 2.0]], 3)
             {'sum': array(3., dtype=float32), 'power': array([[1., 8.]], dtype=float32)}
         """
-        self.store.check_open()
         check_budget(memory_budget)
         check_sizes(sizes)
+        options = replace(
+            self.compiler.options(),
+            memory_budget=memory_budget,
+            planning_seconds=planning_seconds or 0.0,
+            autotune=autotune,
+            sizes=self.sizes if sizes is None else sizes,
+        )
+        executable, shapes = self._declared(fetches, feeds, options)
+        executable._prepare(shapes)
+        return executable
+
+    def _c_function(
+        self, fetches: Any, feeds: Sequence[Tensor], signature: SignatureName, *, wrt: Tensor | None = None
+    ) -> CFunction:
+        """``exe.cfunc`` of a program of known sizes that is called from C alone: for Python nothing is compiled."""
+        executable, _ = self._declared(fetches, feeds, self.compiler.options())
+        return executable.cfunc(signature, wrt=wrt)
+
+    def _declared(
+        self, fetches: Any, feeds: Tensor | Sequence[Tensor] | Mapping[Tensor, Shape], options: CompileOptions
+    ) -> tuple[Executable, list[Shape]]:
+        """An executable that has compiled nothing yet, and the shapes of what it is fed."""
+        self.store.check_open()
         leaves = leaves_of(fetches)
         shapes: list[Shape]
         if isinstance(feeds, Mapping):
@@ -320,17 +345,7 @@ class Session(metaclass=hints.Answering):
         note_use = self._look_at(leaves, tensors)
         if note_use is not None:
             note_use()  # how often an executable is called, nothing tells
-        seconds = planning_seconds or 0.0
-        options = replace(
-            self.compiler.options(),
-            memory_budget=memory_budget,
-            planning_seconds=seconds,
-            autotune=autotune,
-            sizes=self.sizes if sizes is None else sizes,
-        )
-        executable = Executable(self.compiler, fetches, leaves, tensors, options, self)
-        executable._prepare(shapes)
-        return executable
+        return Executable(self.compiler, fetches, leaves, tensors, options, self), shapes
 
     def _fed_shape(self, x: Tensor, shape: Any) -> Shape:
         self._check_fed(x)

@@ -178,6 +178,26 @@ def test_data_that_the_user_hands_over(callers: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(grad, user)
 
 
+def test_several_feeds_are_read_through_a_table_of_addresses() -> None:
+    x, center, order = (sg.placeholder((3,), dtype) for dtype in (sg.float64, sg.float64, sg.int64))
+    shifted = sg.take(x, order) - center
+    feeds = [center, x, order]
+    density = sg.Session().compile(-0.5 * sg.sum(shifted * shifted), feeds).cfunc("logp", wrt=x)
+    vector = sg.Session().compile(sg.concat([shifted, x]), feeds).cfunc("vector", wrt=x)
+    at, data = doubles(1, 2, 4), [doubles(1, 1, 2), np.array([2, 0, 1])]
+    table = np.array([array.ctypes.data for array in data])
+    value, grad, y = np.zeros(1), np.zeros(3), np.zeros(6)
+    assert density.ctypes(3, *map(address, (at, grad, value, table))) == 0
+    np.testing.assert_array_equal((value[0], *grad), (-4.5, 0, 0, -3))
+    assert vector.ctypes(3, 6, *map(address, (at, y, table))) == 0
+    np.testing.assert_array_equal(y, (3, 0, 0, 1, 2, 4))
+    for n, m, *arrays in ((2, 6, at, y, table), (3, 5, at, y, table), (3, 6, None, y, table), (3, 6, at, y, None)):
+        assert vector.ctypes(n, m, *map(address, arrays)) == -1
+    data[1][0] = 3
+    assert vector.ctypes(3, 6, *map(address, (at, y, table))) > 0
+    assert np.isnan(y).all()
+
+
 def test_a_check_that_fails_is_a_positive_status_and_nan() -> None:
     x, index = sg.placeholder((3,), sg.float64), sg.placeholder((2,), sg.int64)
     function = sg.Session().compile(sg.sum(sg.take(x, index, axis=0) ** 2), [x, index]).cfunc("logp")

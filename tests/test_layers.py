@@ -77,6 +77,9 @@ ONLY_IN = {
     "pytensor": ("staticgrad.pytensor",),
     "torch": ("staticgrad.torch",),
     "jax": ("staticgrad.jax",),
+    "pytensor": ("staticgrad.pytensor", "staticgrad.pymc"),
+    "pymc": ("staticgrad.pymc",),
+    "nutpie": ("staticgrad.pymc",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
@@ -84,6 +87,7 @@ LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
     "torch", "jax", "mpi4py",
     "torch", "jax", "pytensor",
+    "torch", "jax", "pytensor", "pymc", "nutpie",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {
