@@ -273,7 +273,7 @@ def _check_writes(needed: Sequence[Node]) -> None:
 
 
 def _start(x: Tensor, value: Any, session: Session) -> Array:
-    """Where to begin with one tensor."""
+    """The value with which the search begins for one tensor."""
     if value is None:
         if x.op.op is not VARIABLE:
             raise GraphError(f"minimize: {x.name!r} is no variable: x0 says where to begin", source=x.source)
@@ -307,7 +307,7 @@ def _declare_search(loss: Tensor, xs: Sequence[Tensor], fed: Mapping[Tensor, Arr
 
 
 class Objective(Protocol):
-    """What is minimized: a function that declares its value, gradient and curvature."""
+    """A function to be minimized, which declares its value, gradient and curvature."""
 
     def value_and_grad(self, x: Vector) -> tuple[Tensor, Vector]: ...
 

@@ -1,4 +1,4 @@
-"""What searches for a minimum share: vectors of several tensors, the L-BFGS direction, the line search.
+"""The parts that searches for a minimum share: vectors of several tensors, the L-BFGS direction, the line search.
 
 Input: a function of a vector that declares its value and gradient, tensors of a point. Output: tensors of a direction,
 of a step along it. ``sg.minimize`` and ``sg.optim.LBFGS`` make their loops of these. A vector is a tuple of tensors of
@@ -181,7 +181,7 @@ def _quotient(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def first_step(g: Vector) -> Tensor:
-    """How far to go along minus the gradient when nothing is known of the scale but that of the gradient."""
+    """The length of a first step along minus the gradient: nothing is known of the scale but that of the gradient."""
     return O.minimum(1.0, 1.0 / length(g))
 
 
