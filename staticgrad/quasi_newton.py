@@ -187,7 +187,7 @@ def first_step(g: Vector) -> Tensor:
 
 def least_curvature(step: Vector, change: Vector) -> Tensor:
     """Below this step·change is nothing but rounding errors."""
-    return np.finfo(step[0].dtype).eps * dot(change, change)
+    return float(np.finfo(step[0].dtype).eps) * dot(change, change)
 
 
 # -- the line search --------------------------------------------------------------------------------------------------
