@@ -353,6 +353,8 @@ def form_of(
         GraphError: an unknown signature, a program of another kind than it asks for, with what it is and what it should
             be.
     """
+    if signature == "casadi":
+        raise GraphError("cfunc: CasADi loads external functions from shared libraries, it takes no addresses")
     if signature not in SIGNATURES:
         raise GraphError(f"cfunc: expected a signature of {', '.join(map(repr, SIGNATURES))}, actual {signature!r}")
     for reason in filter(None, map(_reason, interface.slots)):

@@ -967,6 +967,7 @@ class Graph(metaclass=hints.Answering):
         self.roots: dict[object, tuple[Root, int]] = {}  # the latest of each kind, and how many programs there were
         self.repeated: list[Pair] = []  # of which the second may be the first once more, until a session looks at them
         self.looked_up: weakref.WeakSet[Lookup] = weakref.WeakSet()  # by which sessions know a program at once
+        self.searches: dict[object, Any] = {}  # the programs of ``sg.minimize`` over losses of this graph
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
         self._lock = reentrant_lock()
@@ -1213,8 +1214,8 @@ hints.answer(
     (
         "add", "adopt", "again_elsewhere", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls",
         "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "outermost", "programs", "random_ops",
-        "repeat", "repeated", "roots", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name",
-        "unread", "unsettled", "version", "whereabouts", "why_final",
+        "repeat", "repeated", "roots", "searches", "settle_names", "shared_by_updates", "take_place", "touch",
+        "unique_name", "unread", "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 

@@ -3,12 +3,9 @@
 Input: a function of tensors to one number, and where to begin. Output: what SciPy's ``minimize`` gives. The loop over
 iterations, the line search in it and the function itself are one compiled program that is called once.
 
-    L-BFGS       Liu and Nocedal, On the limited memory BFGS method for large scale optimization, 1989: the product of
-                 the inverse Hessian with the gradient, in two loops over the last steps and changes of the gradient
+    L-BFGS       directions and line search are those of ``quasi_newton``
     Newton-CG    Nocedal and Wright, Numerical Optimization, 2nd ed., Algorithm 7.1: conjugate gradients on the Newton
                  equations, ended early, or where the curvature is negative
-    line search  the strong Wolfe conditions by bracketing and zooming (Algorithms 3.5 and 3.6) with cubic interpolation
-                 (3.59)
 
 All searches end at a point that has been evaluated and is no worse than the one before.
 """
@@ -16,28 +13,49 @@ All searches end at a point that has been evaluated and is no worse than the one
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from staticgrad import nest
 from staticgrad.compiler.autodiff.forward import jvp
-from staticgrad.errors import GraphError
+from staticgrad.compiler.autodiff.reverse import gradients
+from staticgrad.compiler.autodiff.substitution import substituted
+from staticgrad.compiler.regions.cut import cut, needed_for
+from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.functions import ArrayFunction, value_and_grad
-from staticgrad.graph import Tensor
+from staticgrad.functions import KEPT, ArrayFunction, value_and_grad
+from staticgrad.graph import Derivation, Node, Tensor
+from staticgrad.ops.control.bodies import why_written
+from staticgrad.ops.effects import ASSIGN
+from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, placeholder
 from staticgrad.optable import FUNCTIONS as O
 from staticgrad.optable import Array
+from staticgrad.optim.base import depends_on
+from staticgrad.quasi_newton import (
+    Pairs,
+    State,
+    Vector,
+    choose,
+    dot,
+    first_step,
+    is_finite,
+    largest,
+    least_curvature,
+    length,
+    line_search,
+    minus,
+    plus,
+    times,
+)
+from staticgrad.runtime.executable import Executable
+from staticgrad.runtime.session import Session
+from staticgrad.scopes import isolated
+from staticgrad.types import TensorType, computed, int64, is_floating
 
 Method = Literal["lbfgs", "newton-cg"]
-ValueAndGrad = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-ARMIJO, CURVATURE = 1e-4, 0.9  # the constants of the Wolfe conditions, for quasi-Newton steps
-SEARCHED = 25  # evaluations of one line search
-FURTHER = 4.0  # times as long is the next step while the value falls
-INSIDE = 0.1  # of the bracket: nearer to its ends no point is tried, but where the value at the high end is not finite
 TOLERANCES = {"float64": (1e-5, 2.2e-9), "float32": (1e-4, 1e-6)}  # gtol and ftol, where none are given
-BRACKETING, ZOOMING, FOUND = 0, 1, 2  # stages of a line search
 RUNNING, FLAT, STILL, STUCK, INVALID, ENDED = range(6)  # how it stands with an optimisation
 MESSAGES = {
     FLAT: "the gradient is below gtol",
@@ -72,38 +90,55 @@ _KNOWN: weakref.WeakKeyDictionary[Callable[..., Any], dict[object, ArrayFunction
 
 
 def minimize(
-    fn: Callable[..., Any],
-    x0: Any,
+    fn: Callable[..., Any] | Tensor,
+    x0: Any = None,
     method: Method = "lbfgs",
     *,
     args: Sequence[Any] = (),
+    wrt: Any = None,
+    feeds: Mapping[Tensor, Any] | None = None,
+    session: Session | None = None,
     gtol: float | None = None,
     ftol: float | None = None,
     maxiter: int = 1000,
     history: int = 10,
     num_threads: int | None = None,
 ) -> OptimizeResult:
-    """Find a minimum of a function of one array.
+    """Find a minimum of a function of one array, or of a declared loss.
 
     The function, its gradient and the search are one program, which is called once: between two evaluations
-    nothing runs in Python. Calls with the same ``fn``, shapes and options compile nothing.
+    nothing runs in Python. Calls with the same function or loss, shapes and options compile nothing.
+
+    A declared loss is minimized over variables or placeholders of its graph. Nothing is written: variables keep
+    their values, and ``sess.set`` takes what was found (``sg.optim.LBFGS`` trains variables in place). Random numbers
+    of the loss, such as those of dropout, are drawn once for the whole search.
 
     Args:
-        fn: ``fn(x, *args)`` declares one floating number from tensors.
-        x0: where to begin: a floating array of any shape; x has that shape.
+        fn: ``fn(x, *args)`` declares one floating number from tensors; or a loss, a floating tensor of shape ().
+        x0: where to begin: a floating array of any shape; x has that shape. For a loss a nest like ``wrt`` of arrays;
+            by default the variables' values in ``session``, without one their first values.
         method: ``"lbfgs"``, or ``"newton-cg"``, which also multiplies by the Hessian.
         args: further operands of ``fn``, arrays or nests of them, by which it isn't derived.
+        wrt: by what a loss is minimized: a floating variable or placeholder, or a nest of them. Default: a dict, by
+            name, of the trainable variables that it depends on.
+        feeds: arrays for the placeholders that a loss needs.
+        session: whose values the variables have that a loss reads.
         gtol: the largest magnitude of an element of the gradient at which the search ends; default: 1e-5, of float32
             1e-4.
         ftol: the change of the value, of the larger of 1 and its magnitude, at which it ends; default: 2.2e-9, of
             float32 1e-6.
         maxiter: iterations at most.
         history: pairs of steps that L-BFGS remembers.
-        num_threads: of the session.
+        num_threads: of the session that runs the search.
+
+    Returns:
+        An ``OptimizeResult``. For a loss its ``x`` and ``jac`` are nests like ``wrt``.
 
     Raises:
-        GraphError: an unknown method, an x0 that is not floating.
+        GraphError: an unknown method, an x0 that is not floating, a loss that depends on nothing to minimize it by or
+            that writes variables, an argument that is for the other kind of ``fn``.
         GradientError: ``fn`` gives no lone floating number.
+        FeedError: a placeholder that the loss needs has no value, or one of another shape or dtype.
 
     Example:
         >>> def rosenbrock(x):
@@ -113,24 +148,43 @@ def minimize(
         (True, array([1., 1., 1., 1.]))
         >>> sg.minimize(rosenbrock, np.zeros(4), method="newton-cg").nit < 50
         True
+        >>> t = sg.placeholder((3,), sg.float64)
+        >>> slope, offset = (sg.Variable(np.float64(0), name=name) for name in ("slope", "offset"))
+        >>> loss = sg.mean((slope * np.arange(3.0) + offset - t) ** 2)
+        >>> best = sg.minimize(loss, feeds={t: [1.0, 3.0, 5.0]}).x
+        >>> {name: float(value.round(4)) for name, value in best.items()}
+        {'slope': 2.0, 'offset': 1.0}
     """
     if method not in ("lbfgs", "newton-cg"):
         raise GraphError(f"minimize: expected a method of 'lbfgs', 'newton-cg', actual {method!r}")
+    if not isinstance(history, int) or history < 1:
+        raise GraphError(f"minimize: history={history!r}: expected an int of at least 1")
+    options = (method, history, num_threads)
+    if isinstance(fn, Tensor):
+        if args:
+            raise GraphError("minimize: args are for functions; a loss takes feeds={placeholder: array}")
+        return _minimize_loss(fn, x0, wrt, feeds or {}, session, options, (gtol, ftol, maxiter))
+    for name, value in (("wrt", wrt), ("feeds", feeds), ("session", session)):
+        if value is not None:
+            raise GraphError(f"minimize: {name} is for a declared loss, a tensor; a function takes x0 and args")
     start = np.asarray(x0)
     if start.dtype.name not in TOLERANCES:
         raise GraphError(f"minimize: x0: expected float32 or float64, actual {start.dtype}")
-    near, small = TOLERANCES[start.dtype.name]
-    limits = [near if gtol is None else gtol, small if ftol is None else ftol]
-    options = (method, history, num_threads)
-    program = _program(fn, options)
-    tolerances = np.array(limits, start.dtype)
-    got = program(start, tolerances, np.array(maxiter), tuple(args))
+    got = _program(fn, options)(start, *_limits(start.dtype, gtol, ftol, maxiter), tuple(args))
+    return _result(got, got["x"][0], got["g"][0])
+
+
+def _limits(dtype: np.dtype, gtol: float | None, ftol: float | None, maxiter: int) -> tuple[Array, Array]:
+    """The tolerances, in the dtype of the search, and the most iterations."""
+    near, small = TOLERANCES[dtype.name]
+    return np.array([near if gtol is None else gtol, small if ftol is None else ftol], dtype), np.array(maxiter)
+
+
+def _result(got: State, x: Any, jac: Any) -> OptimizeResult:
     status = int(got["status"]) or ENDED
     reached = status in (FLAT, STILL)
     counts = int(got["nit"]), int(got["nfev"])
-    return OptimizeResult(
-        got["x"], got["f"], got["g"], *counts, reached, 0 if reached else status, MESSAGES[status]
-    )  # fmt: skip
+    return OptimizeResult(x, got["f"], jac, *counts, reached, 0 if reached else status, MESSAGES[status])
 
 
 def _program(fn: Callable[..., Any], options: tuple[Any, ...]) -> ArrayFunction:
@@ -143,51 +197,190 @@ def _program(fn: Callable[..., Any], options: tuple[Any, ...]) -> ArrayFunction:
         def search(x: Tensor, tolerances: Tensor, maxiter: Tensor, args: tuple[Any, ...]) -> dict[str, Tensor]:
             function = weak()
             assert function is not None
-            both = value_and_grad(function)
-            step = _lbfgs(history) if method == "lbfgs" else _newton_cg
-            return _search(lambda at: both(at, *args), step, x, tolerances, maxiter)
+            return _search(_OfFunction(function, args), _step(method, history), (x,), tolerances, maxiter)
 
         known[options] = ArrayFunction(search, (), {"num_threads": threads})
     return known[options]
 
 
+# -- declared losses ---------------------------------------------------------------------------------------------------
+
+
+def _minimize_loss(
+    loss: Tensor, x0: Any, wrt: Any, feeds: Mapping[Tensor, Any], session: Session | None,
+    options: tuple[Any, ...], limits: tuple[Any, ...],
+) -> OptimizeResult:  # fmt: skip
+    graph = loss.graph
+    if loss.shape != () or not is_floating(loss.dtype):
+        raise GradientError(f"minimize: expected a loss of one floating number, actual {loss.type}", source=loss.source)
+    graph.settle_names()
+    if wrt is None:
+        wrt = {x.op.attrs.key: x for x in depends_on(loss)}
+    xs: list[Tensor] = nest.flatten(wrt)
+    _check_places(loss, xs, feeds)
+    reader = Session(graph) if session is None else session
+    given: list[Any] = [None] * len(xs)
+    if x0 is not None:
+        nest.map(lambda x, value: given.__setitem__(xs.index(x), value), wrt, x0)
+    starts = [_start(x, value, reader) for x, value in zip(xs, given, strict=True)]
+    fed = {**dict(zip(xs, starts, strict=True)), **{x: np.asarray(value) for x, value in feeds.items()}}
+    needed = needed_for(graph, [loss], {x: TensorType(value.shape, x.dtype) for x, value in fed.items()})
+    _check_writes(needed)
+    read = [node.outputs[0] for node in needed if node.op is VARIABLE and node.outputs[0] not in fed]
+    fed.update((x, reader.get(x)) for x in read)
+    key = (graph.version, loss, tuple(xs), tuple((x, value.shape) for x, value in fed.items()), options)
+    executable: Executable | None = graph.searches.get(key)
+    if executable is None:
+        if len(graph.searches) >= KEPT:
+            graph.searches.clear()
+        executable = graph.searches[key] = _declare_search(loss, xs, fed, options)
+    dtype = _dtype(xs)
+    got = executable(*fed.values(), *_limits(dtype, *limits))
+    x, jac = (
+        nest.pack(wrt, [np.asarray(part, x.dtype) for part, x in zip(got[name], xs, strict=True)])
+        for name in ("x", "g")
+    )
+    return _result(got, x, jac)
+
+
+def _dtype(xs: Sequence[Tensor]) -> np.dtype:
+    """The dtype of a search over these."""
+    return np.result_type(*[computed(x.dtype) for x in xs])
+
+
+def _check_places(loss: Tensor, xs: Sequence[Tensor], feeds: Mapping[Tensor, Any]) -> None:
+    """Refuse what a loss cannot be minimized by."""
+    if not xs:
+        raise GraphError(f"minimize: {loss.name!r} depends on no trainable variable; wrt= says by what it is minimized",
+                         source=loss.source)  # fmt: skip
+    for x in xs:
+        if not isinstance(x, Tensor) or x.op.op not in (VARIABLE, PLACEHOLDER) or not is_floating(x.dtype):
+            raise GraphError(f"minimize: wrt: expected floating variables or placeholders, actual {x!r}")
+        if x in feeds:
+            raise GraphError(f"minimize: {x.name!r} is fed and in wrt; x0 says where to begin", source=x.source)
+    if len(set(xs)) < len(xs):
+        raise GraphError("minimize: wrt: a tensor is there twice")
+
+
+def _check_writes(needed: Sequence[Node]) -> None:
+    """Refuse a loss that cannot be evaluated many times without being a step of training."""
+    for node in needed:
+        if node.op is ASSIGN:
+            raise GraphError(
+                f"minimize: the loss writes a variable, {node.inputs[0].name!r}{why_written(needed)}",
+                source=node.source,
+            )
+
+
+def _start(x: Tensor, value: Any, session: Session) -> Array:
+    """The value with which the search begins for one tensor."""
+    if value is None:
+        if x.op.op is not VARIABLE:
+            raise GraphError(f"minimize: {x.name!r} is no variable: x0 says where to begin", source=x.source)
+        return session.get(x)
+    return np.asarray(value, x.dtype)
+
+
+def _declare_search(loss: Tensor, xs: Sequence[Tensor], fed: Mapping[Tensor, Array], options: Any) -> Executable:
+    """The search as a program of its own. The derivatives are declared in a continuation of the loss's graph, with its
+    hooks and rules, and cut out of it; the graph stays as it is."""
+    method, history, threads = options
+    types = {x: TensorType(value.shape, x.dtype) for x, value in fed.items()}
+    with Derivation(loss.graph) as derivation, isolated():
+        slopes = gradients(loss, xs, unconnected_gradients="error")
+        fetches, directions = [loss, *slopes], []
+        if method == "newton-cg":
+            directions = [placeholder(x.shape, x.dtype) for x in xs]
+            fetches += jvp(slopes, xs, directions)
+            types.update((v, types[x]) for v, x in zip(directions, xs, strict=True))
+        region = cut(derivation, fetches, types)
+    dtype, count = _dtype(xs), len(xs)
+    objective = _OfLoss(region.fetches, region.feeds[:count], region.feeds[len(fed) :], dtype)
+    with region.graph as graph:
+        limits = placeholder((2,), dtype), placeholder((), int64)
+        begun = tuple(O.astype(x, dtype) for x in region.feeds[:count])
+        found = _search(objective, _step(method, history), begun, *limits)
+    return Session(graph, num_threads=threads).compile(found, [*region.feeds[: len(fed)], *limits])
+
+
 # -- searches ---------------------------------------------------------------------------------------------------------
 
 
-State = dict[str, Any]
-# From the function and a state: the direction, the first step along it, what is remembered of it.
-Step = tuple[Callable[[ValueAndGrad, State], tuple[Tensor, Tensor]], Callable[[Tensor], Any], Callable[..., Any]]
+class Objective(Protocol):
+    """A function to be minimized, which declares its value, gradient and curvature."""
+
+    def value_and_grad(self, x: Vector) -> tuple[Tensor, Vector]: ...
+
+    def hvp(self, x: Vector, v: Vector) -> Vector:
+        """The product of the Hessian at ``x`` with ``v``."""
+        ...
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return O.sum(a * b)
+class _OfFunction:
+    """A function of one tensor."""
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._both = value_and_grad(fn)
+        self._args = args
+
+    def value_and_grad(self, x: Vector) -> tuple[Tensor, Vector]:
+        value, slope = self._both(x[0], *self._args)
+        return value, (slope,)
+
+    def hvp(self, x: Vector, v: Vector) -> Vector:
+        at = O.identity(x[0])
+        return tuple(jvp([self._both(at, *self._args)[1]], [at], list(v)))
 
 
-def _largest(x: Tensor) -> Tensor:
-    return O.max(O.abs(x)) if x.size else O.sum(O.abs(x))
+class _OfLoss:
+    """A loss that is declared with its gradient, and perhaps the products of its Hessian with ``directions``, by
+    tensors that stand for the point. The search has one dtype, the point's tensors have their own."""
+
+    def __init__(
+        self, fetches: Sequence[Tensor], point: Sequence[Tensor], directions: Sequence[Tensor], dtype: np.dtype
+    ) -> None:
+        count = len(point)
+        self._value_and_slopes, self._products = fetches[: count + 1], fetches[count + 1 :]
+        self._point, self._directions = point, directions
+        self._dtype = dtype
+
+    def value_and_grad(self, x: Vector) -> tuple[Tensor, Vector]:
+        value, *slopes = self._evaluated(self._value_and_slopes, self._point, x)
+        return value, tuple(slopes)
+
+    def hvp(self, x: Vector, v: Vector) -> Vector:
+        return tuple(self._evaluated(self._products, (*self._point, *self._directions), (*x, *v)))
+
+    def _evaluated(self, fetches: Sequence[Tensor], places: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+        given = {place: O.astype(value, place.dtype) for place, value in zip(places, values, strict=True)}
+        return [O.astype(y, self._dtype) for y in substituted(fetches, given, "minimize")]
 
 
-def _search(fg: ValueAndGrad, step: Step, x: Tensor, tolerances: Tensor, maxiter: Tensor) -> dict[str, Tensor]:
+# Of an objective and a state: the direction and the first step along it. Of a point: what is remembered at first.
+# Of that, a step, the change of the gradient, and whether the direction fell: what is remembered then.
+Step = tuple[Callable[[Objective, State], tuple[Vector, Tensor]], Callable[[Vector], Any], Callable[..., Any]]
+
+
+def _search(objective: Objective, step: Step, x: Vector, tolerances: Tensor, maxiter: Tensor) -> State:
     """Iterations until one of the reasons to end."""
     direction, first_memory, remember = step
     gtol, ftol = tolerances[0], tolerances[1]
-    f, g = fg(x)
-    finite = O.logical_and(O.isfinite(f), O.all(O.isfinite(g)))
-    status = O.where(finite, O.where(_largest(g) <= gtol, FLAT, RUNNING), INVALID)
+    f, g = objective.value_and_grad(x)
+    status = O.where(is_finite(f, g), O.where(largest(g) <= gtol, FLAT, RUNNING), INVALID)
 
     def turn(s: State) -> State:
-        d, first = direction(fg, s)
-        slope = _dot(s["g"], d)
+        d, first = direction(objective, s)
+        slope = dot(s["g"], d)
         falls = slope < 0
-        d, slope = O.where(falls, d, -s["g"]), O.where(falls, slope, -_dot(s["g"], s["g"]))
-        a, f, g, evaluated = _line_search(fg, s["x"], d, s["f"], s["g"], slope, first)
+        d = choose(falls, d, times(-1.0, s["g"]))
+        slope = O.where(falls, slope, -dot(s["g"], s["g"]))
+        a, f, g, evaluated = line_search(objective.value_and_grad, s["x"], d, s["f"], s["g"], slope, first)
         change = (s["f"] - f) / O.maximum(O.maximum(O.abs(s["f"]), O.abs(f)), 1.0)
-        ended = O.where(_largest(g) <= gtol, FLAT, O.where(change <= ftol, STILL, RUNNING))
-        moved = a > 0
+        ended = O.where(largest(g) <= gtol, FLAT, O.where(change <= ftol, STILL, RUNNING))
         return {
-            "x": s["x"] + a * d, "f": f, "g": g, "nit": s["nit"] + 1, "nfev": s["nfev"] + evaluated,
-            "status": O.where(moved, ended, STUCK),
-            "memory": remember(s["memory"], a * d, g - s["g"], falls),
+            "x": plus(s["x"], a, d), "f": f, "g": g, "nit": s["nit"] + 1, "nfev": s["nfev"] + evaluated,
+            "status": O.where(a > 0, ended, STUCK),
+            "memory": remember(s["memory"], times(a, d), minus(g, s["g"]), falls),
         }  # fmt: skip
 
     begun = {
@@ -198,126 +391,47 @@ def _search(fg: ValueAndGrad, step: Step, x: Tensor, tolerances: Tensor, maxiter
 
 
 def _lbfgs(history: int) -> Step:
-    """Directions from the last steps and changes of the gradient, the newest first."""
+    """Directions from the last steps and changes of the gradient."""
 
-    def first_memory(x: Tensor) -> State:
-        pairs = O.zeros((history, *x.shape), x.dtype)
-        return {"s": pairs, "y": pairs, "rho": O.zeros((history,), x.dtype), "scale": O.zeros((), x.dtype)}
+    def direction(objective: Objective, state: State) -> tuple[Vector, Tensor]:
+        pairs = Pairs(**state["memory"])
+        return pairs.direction(state["g"]), O.where(pairs.begun, 1.0, first_step(state["g"]))
 
-    def direction(fg: ValueAndGrad, state: State) -> tuple[Tensor, Tensor]:
-        m, g = state["memory"], state["g"]
-        q, alphas = g, []
-        for i in range(history):
-            alphas.append(m["rho"][i] * _dot(m["s"][i], q))
-            q = q - alphas[i] * m["y"][i]
-        begun = m["scale"] > 0
-        r = O.where(begun, m["scale"], 1.0) * q
-        for i in reversed(range(history)):
-            r = r + (alphas[i] - m["rho"][i] * _dot(m["y"][i], r)) * m["s"][i]
-        # Nothing is known of the scale of the first step but that of the gradient.
-        return -r, O.where(begun, 1.0, O.minimum(1.0, 1.0 / O.sum(O.abs(g))))
+    def remember(memory: State, step: Vector, change: Vector, falls: Tensor) -> State:
+        # Where the direction was of no use all pairs are forgotten.
+        pairs = Pairs(**memory).forgotten(O.logical_not(falls))
+        return pairs.entered(step, change, least_curvature(step, change)).state()
 
-    def remember(memory: State, s: Tensor, y: Tensor, falls: Tensor) -> State:
-        sy, yy = _dot(s, y), _dot(y, y)
-        curved = sy > np.finfo(s.dtype).eps * yy
-        kept = O.where(falls, memory["rho"], 0.0)  # where the direction was of no use all pairs are forgotten
-
-        def entered(rows: Tensor, row: Tensor) -> Tensor:
-            return O.where(curved, O.concat([row[None], rows[:-1]]), rows)
-
-        return {
-            "s": entered(memory["s"], s), "y": entered(memory["y"], y),
-            "rho": entered(kept, 1.0 / O.where(curved, sy, 1.0)),
-            "scale": O.where(curved, sy / O.where(curved, yy, 1.0), memory["scale"]),
-        }  # fmt: skip
-
-    return direction, first_memory, remember
+    return direction, lambda x: Pairs.none(x, history).state(), remember
 
 
-def _newton_direction(fg: ValueAndGrad, state: State) -> tuple[Tensor, Tensor]:
+def _newton_direction(objective: Objective, state: State) -> tuple[Vector, Tensor]:
     """The Newton step as far as conjugate gradients go."""
     x, g = state["x"], state["g"]
-    size = O.sum(O.abs(g))
+    size = length(g)
     enough = O.minimum(0.5, O.sqrt(size)) * size
-    most = 20 * max(1, int(np.prod(x.shape)))
+    most = 20 * max(1, sum(int(np.prod(part.shape)) for part in x))
+    eps = 3 * np.finfo(x[0].dtype).eps
 
     def turn(s: State) -> State:
-        at = O.identity(x)
-        (hp,) = jvp([fg(at)[1]], [at], [s["p"]])
-        curvature, rr = _dot(s["p"], hp), _dot(s["r"], s["r"])
-        curved = curvature > 3 * np.finfo(x.dtype).eps * _dot(s["p"], s["p"])
+        hp = objective.hvp(x, s["p"])
+        curvature, rr = dot(s["p"], hp), dot(s["r"], s["r"])
+        curved = curvature > eps * dot(s["p"], s["p"])
         a = rr / O.where(curved, curvature, 1.0)
-        z = O.where(curved, s["z"] + a * s["p"], O.where(s["count"] == 0, s["p"], s["z"]))
-        r = O.where(curved, s["r"] + a * hp, 0 * s["r"])  # without curvature there is nothing left to do
-        p = -r + _dot(r, r) / rr * s["p"]
+        z = choose(curved, plus(s["z"], a, s["p"]), choose(s["count"] == 0, s["p"], s["z"]))
+        r = choose(curved, plus(s["r"], a, hp), times(0.0, s["r"]))  # without curvature there is nothing left to do
+        p = plus(times(-1.0, r), dot(r, r) / rr, s["p"])
         return {"z": z, "r": r, "p": p, "count": s["count"] + 1}
 
     def goes_on(s: State) -> Tensor:
-        return O.logical_and(O.sum(O.abs(s["r"])) > enough, s["count"] < most)
+        return O.logical_and(length(s["r"]) > enough, s["count"] < most)
 
-    begun = {"z": 0 * x, "r": g, "p": -g, "count": 0}
+    begun = {"z": times(0.0, x), "r": g, "p": times(-1.0, g), "count": 0}
     return O.while_loop(goes_on, turn, begun)["z"], O.ones_like(state["f"])
 
 
-_newton_cg: Step = (_newton_direction, lambda x: (), lambda memory, s, y, falls: memory)
-
-
-# -- the line search --------------------------------------------------------------------------------------------------
-
-
-def _line_search(
-    fg: ValueAndGrad, x: Tensor, d: Tensor, f0: Tensor, g0: Tensor, slope0: Tensor, first: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A step along ``d`` that fulfils the strong Wolfe conditions, the value and the gradient there, and how many were
-    evaluated. If none is found in time it is the lowest point that was; a step of 0 says that there was none.
-
-    ``low`` is the best point so far that falls enough, ``high`` the other end of the bracket; each is a step, a value
-    and a slope. The gradient of ``low`` goes along with it.
-    """
-    zero = 0 * f0
-
-    def turn(s: State) -> State:
-        a, low, high = s["a"], s["low"], s["high"]
-        f, g = fg(x + a * d)
-        here = (a, f, _dot(g, d))
-        falls = O.logical_and(f <= f0 + ARMIJO * a * slope0, f < low[1])  # false for NaN
-        is_found = O.logical_and(falls, O.abs(here[2]) <= -CURVATURE * slope0)
-        is_bracketing = s["stage"] == BRACKETING
-        turns = O.where(is_bracketing, here[2] >= 0, here[2] * (high[0] - low[0]) >= 0)
-        next_high = _choose(falls, _choose(turns, low, high), here)
-        next_low = _choose(falls, here, low)
-        goes_further = O.logical_and(is_bracketing, O.logical_and(falls, O.logical_not(turns)))
-        stage = O.where(is_found, FOUND, O.where(goes_further, BRACKETING, ZOOMING))
-        return {
-            "stage": stage, "count": s["count"] + 1, "low": next_low, "high": next_high,
-            "a": O.where(goes_further, FURTHER * a, _between(next_low, next_high)),
-            "g": O.where(falls, g, s["g"]),
-        }  # fmt: skip
-
-    begun = {
-        "stage": O.where(slope0 < 0, BRACKETING, FOUND), "count": 0, "low": (zero, f0, slope0),
-        "high": (zero, f0, slope0), "a": first, "g": g0,
-    }  # fmt: skip
-    last: State = O.while_loop(lambda s: O.logical_and(s["stage"] != FOUND, s["count"] < SEARCHED), turn, begun)
-    a, f, _ = last["low"]
-    return a, f, last["g"], last["count"]
-
-
-def _choose(condition: Tensor, a: Sequence[Tensor], b: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(O.where(condition, x, y) for x, y in zip(a, b, strict=True))
-
-
-def _between(low: Sequence[Tensor], high: Sequence[Tensor]) -> Tensor:
-    """The minimum of the cubic through the values and slopes of both ends; their middle where there is none inside, a
-    point near the low end where the value at the other is not finite."""
-    (a, fa, sa), (b, fb, sb) = low, high
-    width = b - a
-    d1 = sa + sb - 3.0 * (fb - fa) / width
-    d2 = O.sign(width) * O.sqrt(d1 * d1 - sa * sb)
-    found = b - width * (sb + d2 - d1) / (sb - sa + 2.0 * d2)
-    part = (found - a) / width
-    inside = O.logical_and(part >= INSIDE, part <= 1 - INSIDE)  # false for NaN
-    return O.where(inside, found, a + O.where(O.isfinite(fb), 0.5 * width, INSIDE * width))
+def _step(method: Method, history: int) -> Step:
+    return _lbfgs(history) if method == "lbfgs" else (_newton_direction, lambda x: (), lambda memory, *_: memory)
 
 
 __all__ = ["OptimizeResult", "minimize"]

@@ -1,4 +1,4 @@
-"""Programs called from C: each signature, threads, guard pages, what is wrong with a call, state, SciPy."""
+"""Programs called from C: each signature, threads, guard pages, sanitizers, what is wrong with a call, state, SciPy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import ctypes
 import functools
 import gc
 import itertools
+import os
 import shutil
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import integrate, optimize
+from support.callers import COMPILER, STRICT, address, built, call_at_once, doubles, loaded, programs, slots
+from support.sanitized import HERE
 
 import staticgrad as sg
 from staticgrad.runtime.cfunction import SIGNATURES
-
-Array = np.ndarray[Any, Any]
-COMPILER = shutil.which("gcc") or shutil.which("cc")
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
@@ -37,55 +36,56 @@ def g() -> Iterator[sg.Graph]:
 @pytest.fixture(scope="session")
 def callers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The functions of ``support/callers.c``."""
-    library = tmp_path_factory.mktemp("callers") / "callers.so"
-    source = HERE / "support" / "callers.c"
+    return loaded(built(tmp_path_factory.mktemp("callers")))
+
+
+# -- all signatures, many threads -------------------------------------------------------------------------------------
+
+
+def test_eight_threads_call_each_signature_between_guard_pages(callers: ctypes.CDLL) -> None:
+    tried = set()
+    for name, (function, arrays, expected) in programs().items():
+        assert call_at_once(callers, function, arrays, expected) == 0, name
+        tried.add(function.signature)
+    assert tried == {signature.text for signature in SIGNATURES.values()}
+
+
+SANITIZERS = {"thread": ("libtsan.so", "data race"), "address": ("libasan.so", "heap-buffer-overflow")}
+
+
+@pytest.mark.parametrize("kind", ["thread", pytest.param("address", marks=pytest.mark.slow)])
+def test_sanitizers_see_nothing_but_what_is_wrong(kind: str, tmp_path: Path) -> None:
+    """Caller and program are instrumented. The last calls of the process are wrong on purpose and must be reported."""
     assert COMPILER is not None
-    command = [COMPILER, "-std=c99", *STRICT, "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    found = ctypes.CDLL(str(library))
-    found.call_slots.restype = ctypes.c_long
-    found.maximize.restype = ctypes.c_double
-    return found
-
-
-def doubles(*values: float) -> Array:
-    return np.array(values, np.float64)
-
-
-def address(array: Array | None) -> int | None:
-    return None if array is None else array.ctypes.data
-
-
-def call_slots(
-    callers: ctypes.CDLL, function: sg.CFunction, arrays: Sequence[Array], expected: Sequence[Array], threads: int = 8,
-    calls: int = 50,
-) -> int:  # fmt: skip
-    """How many results differ."""
-    table = ctypes.c_void_p * 16
-    sizes = (ctypes.c_size_t * 16)(*(x.nbytes for x in (*arrays, *expected)))
-    into, out = (table(*(x.ctypes.data for x in all_)) for all_ in (arrays, expected))
-    counts = [ctypes.c_int(n) for n in (len(arrays), len(expected))]
-    found: int = callers.call_slots(ctypes.c_void_p(function.address), *counts, sizes, into, out, threads, calls)
-    return found
+    library, finding = SANITIZERS[kind]
+    first = subprocess.run([COMPILER, f"-print-file-name={library}"], capture_output=True, text=True).stdout.strip()
+    if sys.platform != "linux" or not Path(first).is_absolute():
+        pytest.skip(f"there is no {library}")
+    script = Path(__file__).parent / "support" / "sanitized.py"
+    command = [sys.executable, str(script), kind, str(built(tmp_path, f"-fsanitize={kind}"))]
+    fixed = shutil.which("setarch")  # an address space as the older libraries expect it
+    if fixed and subprocess.run([fixed, "-R", "true"], capture_output=True).returncode == 0:
+        command = [fixed, "-R", *command]
+    variables = {
+        **os.environ, "LD_PRELOAD": first, "PYTHONPATH": str(Path(__file__).parent), "PYTHONMALLOC": "malloc",
+        "STATICGRAD_CACHE": "0", "ASAN_OPTIONS": "detect_leaks=0",
+    }  # fmt: skip
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip(f"{library} does not know this system's address space")
+    before, here, after = done.stderr.partition(HERE)
+    assert here, done.stderr
+    assert "Sanitizer" not in before, before
+    assert finding in after, after
+    assert done.returncode != 0
 
 
 # -- slots ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [5, 40, 300])  # scratch on the stack, and in a block of the thread
-def test_many_threads_call_one_program_between_guard_pages(callers: ctypes.CDLL, width: int) -> None:
-    x = sg.placeholder((7, width), name="x")
-    order = sg.placeholder((width,), sg.int64, name="order")
-    w = sg.Variable(np.random.default_rng(0).normal(size=(width, width)).astype(np.float32) / width, name="w")
-    y = sg.nn.softmax(sg.tanh(x @ w) @ w, 1)
-    loss = sg.sum(y * y)
-    fetches = [y, loss, *sg.gradients(loss, [x]), sg.take(sg.sort(x, 1), order, axis=1), y, x[0, 0] > 0]
-    executable = sg.Session().compile(fetches, [x, order])
-    function = executable.cfunc("slots")
-    rng = np.random.default_rng(width)
-    arrays = [rng.normal(size=(7, width)).astype(np.float32), rng.permutation(width)]
-    expected = executable(*arrays)
-    assert call_slots(callers, function, arrays, expected) == 0
+def test_raw_gives_what_the_executable_gives(width: int) -> None:
+    function, arrays, expected = slots(width)
     results = [np.zeros_like(value) for value in expected]
     assert function.raw(*arrays, *results) == 0
     for got, want in zip(results, expected, strict=True):

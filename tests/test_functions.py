@@ -67,6 +67,42 @@ def test_specs_say_the_types_beforehand() -> None:
         sg.function(3)  # type: ignore[arg-type]
 
 
+def test_arguments_may_be_named() -> None:
+    declared = []
+
+    def line(x: Any, slope: Any = 2.0, *, offset: Any = 0.0) -> Any:
+        declared.append(x)
+        return x * slope + offset
+
+    f, x = sg.function(line), np.ones(2)
+    np.testing.assert_array_equal(f(x), [2, 2])
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x, slope=np.float64(3), offset=np.float64(1)), [4, 4])
+        np.testing.assert_array_equal(f(x, offset=np.float64(1), slope=np.float64(3)), [4, 4])
+    assert len(declared) == 2
+    with sg.Graph() as graph:
+        y = f(x, offset=sg.constant(5.0, sg.float64))
+    np.testing.assert_array_equal(sg.Session(graph).run(y), [7, 7])
+    typed = sg.function(line, x, ((), np.float64))
+    np.testing.assert_array_equal(typed(slope=np.float64(4), x=x), [4, 4])
+    with pytest.raises(sg.GraphError, match="specs are of positional arguments, actual offset"):
+        typed(x, np.float64(1), offset=np.float64(1))
+    by_slope = sg.value_and_grad(lambda x, slope, offset: sg.sum(x * slope + offset), argnums=(0, 1))
+    value, (by_x, by_slope_) = by_slope(x, offset=np.float64(1), slope=np.float64(3))
+    assert (value, by_x.tolist(), by_slope_) == (8, [3, 3], 2)
+
+
+def test_what_a_function_cannot_read_is_refused_with_the_way_out() -> None:
+    w, x = sg.Variable(np.ones(2), name="w"), np.ones(2)
+    for call in (sg.function(lambda x: x * w), sg.value_and_grad(lambda x: sg.sum(x * w)),
+                 sg.function(lambda x: sg.scan(lambda c, _: (c * w, None), x, length=2)[0])):  # fmt: skip
+        with pytest.raises(sg.GraphError, match=r"'w' belongs to another graph: .* hand 'w' over as an argument"):
+            call(x)
+        assert call(w) is not None  # in its own graph
+    with pytest.raises(sg.GraphError, match=r"actual 'name': what is none is bound beforehand"):
+        sg.function(lambda x, name: x)(x, "name")
+
+
 # -- derivatives by arguments -----------------------------------------------------------------------------------------
 
 
@@ -119,8 +155,30 @@ def test_gradients_in_bodies_and_by_the_last_argument() -> None:
     np.testing.assert_allclose(sg.Session(graph).run(last, {x: at}), want)
 
 
+def test_other_results_beside_the_value() -> None:
+    def fit(w: Any, x: Any) -> Any:
+        residuals = x @ w - 1
+        return sg.sum(residuals**2), {"residuals": residuals}
+
+    f, w, x = sg.value_and_grad(fit, has_aux=True), np.array([1.0, 2.0]), np.eye(2)
+    (value, others), slope = f(w, x)
+    assert (value, others["residuals"].tolist(), slope.tolist()) == (1, [0, 1], [0, 2])
+    with pytest.raises(sg.GradientError, match="has_aux=True derives the first of two"):
+        sg.value_and_grad(fit)(w, x)
+    with pytest.raises(sg.GradientError, match="has_aux: expected a function to a pair"):
+        sg.value_and_grad(cube, has_aux=True)(w)
+
+
 def test_what_has_no_gradient_is_refused() -> None:
     x = np.ones(2)
+    with pytest.raises(sg.GraphError, match="expected a function of tensors, actual 3"):
+        sg.value_and_grad(3)  # type: ignore[arg-type]
+    for wrong in ("x", 1.0, True, [None]):
+        with pytest.raises(sg.GraphError, match="argnums: expected an int or a sequence of ints"):
+            sg.value_and_grad(cube, argnums=wrong)  # type: ignore[arg-type]
+    with pytest.raises(sg.GradientError, match=r"argument 1: expected floating values to derive by, actual int64\[\]"):
+        sg.value_and_grad(lambda x, i: x[i], argnums=(0, 1))(x, 1)
+    assert sg.value_and_grad(lambda x, i: x[i] ** 2, argnums=np.int64(0))(x, 1)[1].tolist() == [0, 2]  # type: ignore[arg-type]
     with pytest.raises(sg.GradientError, match=r"expected a function to one number, actual float64\[2\]"):
         sg.value_and_grad(lambda x: x * x)(x)
     with pytest.raises(sg.GradientError, match="there is no argument 2 of 1"):
@@ -144,5 +202,16 @@ def test_products_with_hessians() -> None:
     np.testing.assert_allclose(got[1], got[5])
     np.testing.assert_allclose(got[2], got[6])
     np.testing.assert_array_equal(got[3], np.zeros(3))
-    with graph, pytest.raises(sg.GradientError, match=r"hvp: y: expected one number, actual float64\[3\]"):
-        sg.hvp(x, x, v)
+    with graph:
+        nest = sg.hvp(z, {"x": x, "y": (y,)}, {"x": v, "y": (None,)})
+        partly = sg.hvp(z, [x, y], [v, np.zeros((3, 2))])
+    np.testing.assert_allclose(
+        sg.Session(graph).run(nest["y"][0], {x: a, y: b}), sg.Session(graph).run(partly[1], {x: a, y: b})
+    )
+    with graph:
+        with pytest.raises(sg.GradientError, match=r"hvp: y: expected one number, actual float64\[3\]"):
+            sg.hvp(x, x, v)
+        with pytest.raises(sg.GradientError, match="hvp: y: expected one number"):
+            sg.hvp([z, z], x, v)
+        with pytest.raises(sg.GraphError, match="nests differ"):
+            sg.hvp(z, [x, y], [v])

@@ -10,7 +10,8 @@ import pytest
 from scipy import optimize
 
 import staticgrad as sg
-from staticgrad.minimization import CURVATURE, _line_search
+from staticgrad import minimization
+from staticgrad.quasi_newton import CURVATURE, line_search
 
 Array = np.ndarray[Any, Any]
 METHODS = ("lbfgs", "newton-cg")
@@ -120,6 +121,131 @@ def test_what_makes_no_sense_is_refused() -> None:
         sg.minimize(lambda x: x, np.zeros(2))
 
 
+# -- declared losses ---------------------------------------------------------------------------------------------------
+
+
+def logistic() -> tuple[sg.Tensor, sg.Tensor, sg.Tensor, dict[str, Any]]:
+    """A loss of a network of one layer, its placeholders, and data."""
+    x, t = sg.placeholder((None, 5), sg.float64), sg.placeholder((None,), sg.float64)
+    w, b = sg.Variable(np.zeros(5), name="w"), sg.Variable(np.zeros(()), name="b")
+    rate = sg.Variable(np.array(0.1), name="rate", trainable=False)
+    logits = x @ w + b
+    loss = sg.mean(sg.nn.softplus(logits) - t * logits) + rate * (sg.sum(w * w) + b * b)
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(40, 5))
+    return loss, x, t, {"x": data, "t": (data @ [1, -2, 0.5, 0, 3] > 0.3).astype(np.float64)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_is_minimized_over_its_variables(g: sg.Graph, method: Any) -> None:
+    loss, x, t, data = logistic()
+    feeds = {x: data["x"], t: data["t"]}
+    version, session = g.version, sg.Session(g)
+    found = sg.minimize(loss, method=method, feeds=feeds, gtol=1e-9, ftol=0.0)
+    assert found.success, found
+    assert list(found.x) == list(found.jac) == ["w", "b"]
+    assert g.version == version
+
+    def numpy_loss(flat: Array) -> Any:
+        z = data["x"] @ flat[:5] + flat[5]
+        return np.mean(np.logaddexp(0, z) - data["t"] * z) + 0.1 * flat @ flat
+
+    other = optimize.minimize(numpy_loss, np.zeros(6), tol=1e-12)
+    np.testing.assert_allclose(np.append(found.x["w"], found.x["b"]), other.x, atol=1e-5)
+    np.testing.assert_allclose(found.fun, other.fun, rtol=1e-9)
+    assert session.get(g.variables["w"]).tolist() == [0] * 5  # nothing is written
+    for name, value in found.x.items():
+        session.set(g.variables[name], value)
+    again = sg.minimize(loss, method=method, feeds=feeds, session=session, gtol=1e-8)
+    assert (again.nit, again.nfev) == (0, 1)
+    session.set(g.variables["rate"], 10.0)
+    assert np.abs(sg.minimize(loss, method=method, feeds=feeds, session=session).x["w"]).max() < 0.1
+    by_b = sg.minimize(loss, method=method, wrt=[g.variables["b"]], x0=[1.0], feeds=feeds, gtol=1e-9, ftol=0.0)
+    np.testing.assert_allclose(by_b.jac[0], 0, atol=1e-9)
+
+
+def test_a_loss_is_declared_and_compiled_once_for_a_shape(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, x, t, data = logistic()
+    made = []
+    plain = minimization._declare_search
+    monkeypatch.setattr(minimization, "_declare_search", lambda *given: made.append(1) or plain(*given))
+    for count in (40, 40, 30, 40):
+        sg.minimize(loss, feeds={x: data["x"][:count], t: data["t"][:count]})
+    assert len(made) == 2
+
+
+def test_hooks_rules_loops_and_random_numbers_of_a_loss(g: sg.Graph) -> None:
+    @sg.custom_gradient
+    def cube(x: Any) -> Any:
+        return x**3, lambda ct: ct * 3 * x * x
+
+    w = sg.Variable(np.array([3.0, 2.0]), name="w")
+    far, _ = sg.scan(lambda c, _: (c * 0.5 + w, None), w, length=3)
+    noise = sg.random.normal((2,), dtype=sg.float64)
+    inner = sg.checkpoint(lambda a: sg.sum((cube(a) - 8.0) ** 2), far)
+    branch = sg.cond(w[0] > 0, lambda: w[1] ** 2, lambda: w[1] ** 4)
+    loss = inner + 0.0 * branch + 0.0 * sg.sum(noise * w)
+    for method in METHODS:
+        found = sg.minimize(loss, method=method, gtol=1e-8, ftol=0.0)
+        assert found.success, found
+        np.testing.assert_allclose(found.x["w"] * 1.875, [2, 2], rtol=1e-6)
+    noisy = sg.sum((w - noise) ** 2)
+    drawn = sg.minimize(noisy, gtol=1e-9, ftol=0.0)
+    assert drawn.success  # the numbers are the same at every point
+    assert drawn.fun < 1e-15
+    assert np.unique(drawn.x["w"]).size == 2
+    w.register_hook(lambda grad: grad * sg.constant(np.array([1.0, 0.0])))
+    held = sg.minimize(sg.sum((w - 7) ** 2), gtol=1e-9)
+    np.testing.assert_allclose(held.x["w"], [7, 2])
+
+
+def test_a_loss_may_have_variables_of_several_dtypes(g: sg.Graph) -> None:
+    a, b = sg.Variable(np.zeros(3, np.float32), name="a"), sg.Variable(np.zeros((2, 2)), name="b")
+    c = sg.Variable(np.zeros(2), dtype=sg.bfloat16, name="c")
+    loss = sg.sum((a.astype(sg.float64) - 1) ** 2) + sg.sum((b - 2) ** 2) + sg.sum((c.astype(sg.float64) - 3) ** 2)
+    for method in METHODS:
+        found = sg.minimize(loss, method=method)
+        assert [found.x[name].dtype for name in "abc"] == [sg.float32, sg.float64, sg.bfloat16]
+        for name, value in zip("abc", (1, 2, 3), strict=True):
+            np.testing.assert_allclose(found.x[name].astype(np.float64), value, rtol=0.01)
+
+
+def test_losses_that_cannot_be_minimized_are_refused(g: sg.Graph) -> None:
+    loss, x, t, data = logistic()
+    w, feeds = g.variables["w"], {x: data["x"], t: data["t"]}
+    with pytest.raises(sg.FeedError, match="placeholder"):
+        sg.minimize(loss)
+    with pytest.raises(sg.GradientError, match="expected a loss of one floating number"):
+        sg.minimize(x @ w, feeds=feeds)
+    with pytest.raises(sg.GraphError, match="depends on no trainable variable"):
+        sg.minimize(sg.sum(x), feeds=feeds)
+    with pytest.raises(sg.GraphError, match="'placeholder' is no variable: x0 says where to begin"):
+        sg.minimize(sg.sum(x), wrt=x, feeds={})
+    with pytest.raises(sg.GraphError, match="is fed and in wrt"):
+        sg.minimize(loss, wrt=x, feeds=feeds)
+    with pytest.raises(sg.GraphError, match="expected floating variables or placeholders"):
+        sg.minimize(loss, wrt=[x * 2], feeds=feeds)
+    with pytest.raises(sg.GraphError, match="there twice"):
+        sg.minimize(loss, wrt=[w, w], feeds=feeds)
+    with pytest.raises(sg.GraphError, match="args are for functions"):
+        sg.minimize(loss, args=(1,), feeds=feeds)
+    with pytest.raises(sg.GraphError, match="feeds is for a declared loss"):
+        sg.minimize(rosenbrock, np.zeros(2), feeds=feeds)
+    with pytest.raises(sg.GraphError, match="nests differ"):
+        sg.minimize(loss, x0={"w": np.zeros(5)}, feeds=feeds)
+    with pytest.raises(sg.GraphError, match="history=0: expected an int of at least 1"):
+        sg.minimize(rosenbrock, np.zeros(2), history=0)
+    with pytest.raises((sg.GraphError, sg.GradientError)):
+        sg.minimize(loss, wrt=sg.Variable(np.zeros(2)), feeds=feeds)
+    layer = sg.nn.BatchNorm1d(5)
+    normed = sg.sum(layer(x.astype(sg.float32)) @ w.astype(sg.float32))
+    with pytest.raises(sg.GraphError, match=r"the loss writes a variable.*batch norm in training mode"):
+        sg.minimize(normed, feeds=feeds)
+
+
+# -- line searches -----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("first", [1e-6, 0.1, 1.0, 10.0, 1e4])
 @pytest.mark.parametrize(
     "fn",
@@ -133,10 +259,14 @@ def test_line_searches_end_where_the_strong_wolfe_conditions_hold(fn: Callable[[
     both = sg.value_and_grad(lambda x: fn(x[0]))
 
     def search(start: Any, at: Any) -> Any:
-        f, g = both(start)
-        return *_line_search(both, start, -g / sg.abs(g), f, g, -sg.abs(g[0]), at), f, g
+        def fg(x: Any) -> Any:
+            value, slope = both(x[0])
+            return value, (slope,)
 
-    a, f, g, count, f0, g0 = sg.function(search)(np.array([0.0]), np.array(first))
+        f, (g,) = fg((start,))
+        return *line_search(fg, (start,), (-g / sg.abs(g),), f, (g,), -sg.abs(g[0]), at), f, g
+
+    a, f, (g,), count, f0, g0 = sg.function(search)(np.array([0.0]), np.array(first))
     assert a > 0
     assert count <= 25
     assert f <= f0 - 1e-4 * a * abs(g0[0])

@@ -13,10 +13,12 @@ from staticgrad.optim import schedules
 from staticgrad.optim.base import Optimizer, ParameterGroup
 from staticgrad.optim.clipping import clip_by_global_norm, global_norm
 from staticgrad.optim.ema import EMA
+from staticgrad.optim.lbfgs import LBFGS
 from staticgrad.optim.methods import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 
 __all__ = [
     "EMA",
+    "LBFGS",
     "SGD",
     "Adagrad",
     "Adam",

@@ -33,7 +33,7 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.schedules import Schedule
 from staticgrad.reach import reach
 from staticgrad.scopes import isolated, no_grad
-from staticgrad.types import computed, float64, int64, integer, is_floating
+from staticgrad.types import Shape, computed, float64, int64, integer, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 LearningRate = float | Tensor | Schedule
@@ -294,7 +294,14 @@ class Optimizer(metaclass=AbstractAnswering):
                 self._counted = assign(self._steps, self._steps + 1)
         return [self._counted]
 
-    def slot(self, var: Tensor, name: str, initial: init.Initializer | None = None, step: bool = False) -> Tensor:
+    def slot(
+        self,
+        var: Tensor,
+        name: str,
+        initial: init.Initializer | None = None,
+        step: bool = False,
+        shape: Shape | None = None,
+    ) -> Tensor:
         """The variable of this optimizer that belongs to ``var`` under ``name``; made when first asked for.
 
         Example:
@@ -308,7 +315,8 @@ class Optimizer(metaclass=AbstractAnswering):
         """
         home, key = self._home, (var, name)
         if key not in home._slots:
-            shape, dtype = ((), int64) if step else (var.shape, computed(var.dtype))
+            own = var.shape if shape is None else shape
+            shape, dtype = ((), int64) if step else (own, computed(var.dtype))
             var.graph.settle_names()
             full_name = f"{var.op.attrs.key}/{home._prefix}/{name}"
             value = init.zeros() if initial is None else initial
@@ -359,6 +367,17 @@ class Optimizer(metaclass=AbstractAnswering):
             >>> print(found.round(2))
             2.0
         """
+        return self.apply_gradients(self._gradients(loss, var_list, distributed, buckets, shards))
+
+    def _gradients(
+        self,
+        loss: Tensor,
+        var_list: Variables | None,
+        distributed: bool = False,
+        buckets: int = 1,
+        shards: int | None = None,
+    ) -> list[GradAndVar]:
+        """The gradients of ``loss`` by what shall be updated, those of all ranks where it is ``distributed``."""
         with importing():
             from staticgrad.compiler.autodiff.reverse import gradients
 
@@ -388,7 +407,7 @@ class Optimizer(metaclass=AbstractAnswering):
 
             with loss.graph, no_grad():
                 found = averaged(found, buckets)
-        return self.apply_gradients(list(zip(found, variables, strict=True)))
+        return list(zip(found, variables, strict=True))
 
     def _over_shards(
         self, loss: Tensor, variables: Sequence[Tensor], shards: int, derive: Callable[..., Any]
@@ -429,7 +448,7 @@ class Optimizer(metaclass=AbstractAnswering):
             for gradient, v in pairs:
                 if gradient is not None:
                     updates += self._apply(lift(gradient, graph), v)
-            return _op(o.group(*updates, *self._counting(get_default_graph())))
+            return as_op(o.group(*updates, *self._counting(get_default_graph())))
 
     @boundary
     def step(self, var_list: Variables | None = None) -> Node:
@@ -528,17 +547,17 @@ def _free_prefix(graph: Graph, name: str) -> str:
 
 def _is_state(key: str, prefix: str) -> bool:
     """True for names of what the optimizer ``prefix`` keeps."""
-    own = key in (f"{prefix}/lr", f"{prefix}/step") or key.startswith(f"{prefix}/groups/")
+    own = key in (f"{prefix}/lr", f"{prefix}/step", f"{prefix}/iterations") or key.startswith(f"{prefix}/groups/")
     return own or f"/{prefix}/" in key
 
 
-def _op(value: Tensor | Node) -> Node:
+def as_op(value: Tensor | Node) -> Node:
     return value if isinstance(value, Node) else value.op
 
 
 def assign(var: Tensor, value: Tensor) -> Node:
     """The op that writes ``value`` to a variable, in the variable's dtype."""
-    return _op(o.assign(var, o.astype(value, var.dtype)))
+    return as_op(o.assign(var, o.astype(value, var.dtype)))
 
 
 answer(Optimizer)
