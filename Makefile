@@ -17,15 +17,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
+# The tests of what staticgrad does in other systems.
+SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds) \
+  $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest tests check cross docs bench oracle clean
+.PHONY: demo test test-all test-small test-oldest test-systems in-systems tests check cross docs bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
 
-test: check tests
+test: check tests test-systems
 
 tests: $(VENV)/.has-test
 	$(PYTEST) -m "not slow"
@@ -36,6 +39,12 @@ test-all: check
 
 test-small: $(VENV)/.has-test
 	STATICGRAD_TARGET=small $(PYTEST) -m "not slow"
+
+test-systems:
+	$(MAKE) VENV=.venv-systems in-systems
+
+in-systems: $(VENV)/.has-systems
+	$(PYTEST) -m "not slow" $(SYSTEMS)
 
 test-oldest:
 	$(MAKE) VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt tests
@@ -61,7 +70,7 @@ oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-oldest build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find staticgrad compiler runtime tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -74,8 +83,9 @@ $(VENV)/.created:
 
 $(VENV)/.has-demo: EXTRAS := demo
 $(VENV)/.has-test: EXTRAS := test,dev,demo
+$(VENV)/.has-systems: EXTRAS := systems,test,demo
 $(VENV)/.has-docs: EXTRAS := docs
 $(VENV)/.has-bench: EXTRAS := bench
-$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-docs $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-systems $(VENV)/.has-docs $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
 	$(PIP) install --quiet $(CONSTRAINTS:%=--constraint %) --editable ".[$(EXTRAS)]"
 	touch $@

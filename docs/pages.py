@@ -20,8 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 FENCE = re.compile(r"^(`{3,})(.*?)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("jax", "pytensor", "torch")  # packages that a page may be about
-OPTIONAL = ("jax", "torch")  # packages that a page may be about
+OPTIONAL = ("jax", "nutpie", "pymc", "pytensor", "torch")  # packages that a page may be about
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(https?://[^>\s]+)>")
 
 SHOWN = re.compile(r"(?:(?<=^:file: )|(?<=<iframe src=\")|(?<=<a href=\"))[^\s\"]+", re.MULTILINE)
@@ -48,8 +47,10 @@ def blocks(path: Path) -> list[Block]:
 
 
 def needs(path: Path) -> list[str]:
-    """The optional packages that the programs of a page, or a module, import."""
+    """The optional packages that the programs of a page, or a module with its package, import."""
     code = path.read_text(encoding="utf-8")
+    if path.suffix == ".py" and (path.parent / "__init__.py").exists():
+        code += (path.parent / "__init__.py").read_text(encoding="utf-8")
     if path.suffix == ".md":
         code = "".join(block.code for block in blocks(path) if block.language == "python")
     return [name for name in OPTIONAL if re.search(rf"^ *(?:import|from) {name}\b", code, re.MULTILINE)]

@@ -70,11 +70,7 @@ ONLY_IN = {
     "sklearn": ("staticgrad.demo",),
     "tqdm": ("staticgrad.demo",),
     "safetensors": (),
-    "safetensors": ("staticgrad.runtime",),
     "mpi4py": ("staticgrad.world",),
-    "torch": (),
-    "jax": (),
-    "pytensor": ("staticgrad.pytensor",),
     "torch": ("staticgrad.torch",),
     "jax": ("staticgrad.jax",),
     "pytensor": ("staticgrad.pytensor", "staticgrad.pymc"),
@@ -85,9 +81,7 @@ ONLY_IN = {
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax", "mpi4py",
-    "torch", "jax", "pytensor",
-    "torch", "jax", "pytensor", "pymc", "nutpie",
+    "torch", "jax", "mpi4py", "pytensor", "pymc", "nutpie",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

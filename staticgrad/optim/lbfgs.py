@@ -104,16 +104,27 @@ class LBFGS(Optimizer):
         self._iterations: Tensor | None = None
 
     @boundary
-    def minimize(self, loss: Tensor, var_list: Variables | None = None) -> Node:
+    def minimize(
+        self,
+        loss: Tensor,
+        var_list: Variables | None = None,
+        *,
+        distributed: bool = False,
+        buckets: int = 1,
+        shards: int | None = None,
+    ) -> Node:
         """An op that makes up to ``max_iter`` iterations on ``loss``.
 
         Args:
             loss: a floating tensor of shape ().
             var_list: what to update, as for other optimizers.
+            distributed: only False: a line search would need the loss of all ranks at each of its steps.
+            buckets: as for other optimizers, only with ``distributed``.
+            shards: likewise.
 
         Raises:
-            GraphError: there is nothing to update, the loss is no number, or what lies between the variables and the
-                loss writes a variable.
+            GraphError: there is nothing to update, the loss is no number, what lies between the variables and the loss
+                writes a variable, or ``distributed``.
 
         Example:
             >>> x, t = sg.placeholder((None,), sg.float64), sg.placeholder((None,), sg.float64)
@@ -125,7 +136,10 @@ class LBFGS(Optimizer):
             >>> sess.get(slope).round(6), sess.get(offset).round(6)
             (np.float64(2.0), np.float64(1.0))
         """
-        pairs = [(g, x) for g, x in self._gradients(loss, var_list) if g is not None]
+        check(
+            not distributed, f"{self.name}: minimize", "distributed", distributed, "False: a line search reads the loss"
+        )
+        pairs = [(g, x) for g, x in self._gradients(loss, var_list, False, buckets, shards) if g is not None]
         if loss.shape != ():
             raise GraphError(f"{self.name}: expected a loss of one number, actual {loss.type}", source=loss.source)
         with loss.graph, no_grad():
