@@ -325,7 +325,7 @@ class _ModelProgram:
         return self.types == types and all(_equal(value, v.get_value()) for v, value in self._lengths.items())
 
     def feed(self, data: Arrays) -> _FedModel:
-        """The words that the C functions are given for these data."""
+        """The program with what its C functions are fed for these data."""
         copies = {name: np.array(array, order="C") for name, array in data.items()}
         hoisted = [] if self._hoist is None else self._hoist(*copies.values())
         return _FedModel(self, copies, hoisted)
