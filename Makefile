@@ -1,9 +1,11 @@
-# make demo | test | test-all | test-small | test-oldest | docs | bench | oracle | clean
+# make demo | test | test-all | test-small | test-oldest | test-pythons | docs | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
+# make test-pythons runs what depends on the version of Python on 3.12 to 3.14, with and without the GIL; tests/pythons.py
+# says where it has them from. make test-pythons ARGS="3.14t --short" does less.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -17,7 +19,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest tests check docs bench oracle clean
+.PHONY: demo test test-all test-small test-oldest test-pythons tests check docs bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -36,6 +38,9 @@ test-small: $(VENV)/.has-test
 
 test-oldest:
 	$(MAKE) VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt tests
+
+test-pythons: $(VENV)/.has-test
+	$(BIN)/python tests/pythons.py $(ARGS)
 
 check: $(VENV)/.has-test
 	$(BIN)/ruff check .

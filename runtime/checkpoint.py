@@ -12,14 +12,16 @@ but its order.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
+from staticgrad.errors import DuplicateLayerWarning, FormatError, StaticGradError, warn
 from staticgrad.frozen import frozen
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
@@ -28,6 +30,7 @@ from staticgrad.runtime.state import SessionState
 
 FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
+DAMAGES = (ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError)  # errors at a damaged file
 
 
 def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str, str] | None = None) -> None:
@@ -42,15 +45,28 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
 
 
 def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
-    from safetensors.numpy import save as to_bytes
-
+    to_bytes = _library().numpy.save
     written = {key: key for key in store.graph.variables} if chosen is None else chosen
     values = {name: store.array(key) for name, key in written.items()}
     notes = {"format": FORMAT}
     if chosen is None:
         notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
     notes |= _declared_text(store, written)
-    return to_bytes(values, notes | {"digest": digest_of(values, notes)})
+    written_bytes: bytes = to_bytes(values, notes | {"digest": digest_of(values, notes)})
+    return written_bytes
+
+
+def _library() -> Any:
+    """The package ``safetensors``; nobody has built it for some Pythons.
+
+    Raises:
+        StaticGradError: it cannot be imported.
+    """
+    try:
+        importlib.import_module("safetensors.numpy")
+        return importlib.import_module("safetensors")
+    except (ImportError, SystemError) as error:  # the latter of wheels for Python with the GIL in one without
+        raise StaticGradError(f"checkpoints need the package safetensors, which cannot be imported: {error}") from None
 
 
 def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
@@ -114,15 +130,14 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str
         FormatError: a damaged or foreign file.
         OSError: the file can't be read.
     """
-    from safetensors import SafetensorError, safe_open
-
+    library = _library()
     _check_readable(path)
     try:
-        with safe_open(path, framework="numpy") as file:
+        with library.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
             names = file.keys()
             values = {name: np.array(file.get_tensor(name)) for name in names}
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+    except (library.SafetensorError, *DAMAGES) as error:
         raise FormatError(f"{path}: no checkpoint, or a damaged one: {error}") from error
     _check_whole(path, values, metadata)
     return values, metadata
@@ -310,16 +325,15 @@ def contents(path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str,
         FormatError: a damaged file, or one of another format.
         OSError: the file can't be read.
     """
-    from safetensors import SafetensorError, safe_open
-
+    library = _library()
     _check_readable(path)
     entries = []
     try:
-        with safe_open(path, framework="numpy") as file:
+        with library.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
             for name in sorted(file.keys()):
                 part = file.get_slice(name)
                 entries.append(ArrayHeader(name, tuple(part.get_shape()), str(part.get_dtype())))
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+    except (library.SafetensorError, *DAMAGES) as error:
         raise FormatError(f"{path}: no safetensors file, or a damaged one: {error}") from error
     return entries, metadata

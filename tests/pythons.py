@@ -1,7 +1,7 @@
 """CPythons of other versions, assembled from packages, and a selection of the tests on each of them.
 
     python tests/pythons.py                      the selection on each Python of PYTHONS, a line for each
-    python tests/pythons.py 3.14 3.14t           on these
+    python tests/pythons.py 3.14 3.14t --short   the part of it that the suite runs too, on these
     python tests/pythons.py 3.13 -- FILE ...     pytest with these arguments instead
     python tests/pythons.py 3.14t --only         makes the interpreter and prints its path
 
@@ -83,9 +83,31 @@ PYTHONS = {
 # What the selection needs beside the dependencies of the package.
 TESTING = ("pytest", "hypothesis", "mpmath", "scipy")
 NO_WHEEL = {"3.14t": ("safetensors",)}  # its wheels are of the stable ABI, which 3.14t does not have
+NEEDS_NO_WHEEL = "not (restoring or names_in_the_place or saves_the_session)"  # of the selection
 FOREIGN = ("_pyodide", "pyodide", "_ssl.py", "_sysconfigdata__emscripten_wasm32-emscripten.py")  # not for Linux
 
-SELECTION = ["tests/test_vectorcall.py"]
+# What depends on the version of Python: layouts of objects, frames and source lines, annotations, signals between
+# bytecodes, threads, forks, files that are kept; and the contract.
+SELECTION = (
+    "test_array_functions", "test_c_functions", "test_cache", "test_contract_declaring",
+    "test_contract_derivatives", "test_contract_indexing", "test_contract_running", "test_contract_sizes",
+    "test_contract_symptoms", "test_frozen", "test_functions", "test_interruptions", "test_messages", "test_session",
+    "test_signatures", "test_threads", "test_tracebacks", "test_types", "test_vectorcall",
+)  # fmt: skip
+# Of that what takes a few seconds: which tests of a file, as pytest's -k has it; none is all of them.
+SHORT = {
+    "test_vectorcall": "",
+    "test_contract_declaring": "",
+    "test_contract_running": "",
+    "test_tracebacks": "compiled",
+    "test_functions": "",
+    "test_frozen": "",
+    "test_session": "machine_code or layout or many_threads",
+    "test_c_functions": "hands_over or differential or scipy",
+    "test_cache": "damaged_program or names_and_lines",
+    "test_threads": "many_callers or forked_child",
+    "test_interruptions": "native-False or random_moments or as_before[1]",
+}
 
 
 def can_assemble() -> bool:
@@ -199,27 +221,41 @@ def _link_package(python: Python) -> None:
             shutil.copy2(path, there)
 
 
+class NotServed(RuntimeError):
+    """A registry did not give what was asked for."""
+
+
 def _run(*command: object, cwd: Path | None = None) -> None:
     done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+        raise NotServed(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
 
 
-def run_tests(python: Python, arguments: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """pytest on an interpreter: with these arguments, else the selection."""
-    pytest = [assemble(python), "-m", "pytest", "-p", "no:cacheprovider"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    chosen = list(arguments) or ["-m", "not slow", *SELECTION]
-    return subprocess.run([*pytest, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True)
+def arguments(python: Python, short: bool) -> list[str]:
+    """pytest's arguments for a selection."""
+    files = [f"tests/{name}.py" for name in (SHORT if short else SELECTION)]
+    chosen = " or ".join(f"({name} and ({which}))" if which else name for name, which in SHORT.items() if short)
+    conditions = [f"({chosen})"] * short + [NEEDS_NO_WHEEL] * (python.name in NO_WHEEL)
+    return ["--tb=short", "-m", "not slow", "-k", " and ".join(conditions), *files]
+
+
+def run_tests(python: Python, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """pytest on an interpreter with these arguments."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "STATICGRAD_"))}
+    command = [assemble(python), "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    own, _, passed = " ".join(sys.argv[1:]).partition("-- ")
+    own, passed = sys.argv[1:], []
+    if "--" in own:
+        own, passed = own[: own.index("--")], own[own.index("--") + 1 :]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="VERSION", help=f"of {', '.join(PYTHONS)}; default: all")
     parser.add_argument("--only", action="store_true", help="only make the interpreters and print their paths")
-    chosen = parser.parse_args(own.split())
+    parser.add_argument("--short", action="store_true", help="the tests that the suite runs too")
+    chosen = parser.parse_args(own)
     if unknown := set(chosen.names) - set(PYTHONS):
         parser.error(f"no such Python: {', '.join(sorted(unknown))}; there are {', '.join(PYTHONS)}")
     status = 0
@@ -227,7 +263,7 @@ def main() -> int:
         if chosen.only:
             print(assemble(PYTHONS[name]), flush=True)
             continue
-        done = run_tests(PYTHONS[name], passed.split())
+        done = run_tests(PYTHONS[name], passed or arguments(PYTHONS[name], chosen.short))
         lines = done.stdout.strip().splitlines()
         print(f"{name}: {lines[-1] if lines else 'no output'}", flush=True)
         if done.returncode:

@@ -784,3 +784,15 @@ def test_a_graph_without_variables_has_a_random_state(tmp_path: Path) -> None:
     one.save(tmp_path / "state")
     assert two.restore(tmp_path / "state") == ([], [])
     assert two.seed == 3
+
+
+@pytest.mark.parametrize("name", ["safetensors", "safetensors.numpy"])
+def test_without_safetensors_checkpoints_say_what_they_need(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    sess, path = sg.Session(), tmp_path / "state"
+    for call in (lambda: sess.save(path), lambda: sess.restore(path)):
+        with pytest.raises(sg.StaticGradError, match="checkpoints need the package safetensors"):
+            call()
+    assert not path.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import sysconfig
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,13 @@ def started(call: Callable[..., Any]) -> Any:
     box = Box(call)
     vectorcall.start(box, forward_address(), SLOT)
     return box
+
+
+def test_pythons_with_the_gil_are_known() -> None:
+    if sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert layout_is_known()
+        assert forward_address()
+        assert SLOT
 
 
 @fast
