@@ -1,9 +1,12 @@
-# make demo | test | test-all | test-small | test-oldest | cross | docs | bench | oracle | clean
+# make demo | test | test-all | test-small | test-oldest | test-systems | test-pythons | cross | docs | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
+# make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
+# make test-pythons runs what depends on the version of Python on 3.12 to 3.14, with and without the GIL;
+# tests/pythons.py says where it has them from. make test-pythons ARGS="3.14t --short" does less.
 # make cross has Debian install the compiler and the emulator with which tests run programs for aarch64, as root.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
@@ -23,7 +26,7 @@ SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed fore
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest test-systems in-systems tests check cross docs bench oracle clean
+.PHONY: demo test test-all test-small test-oldest test-systems in-systems test-pythons tests check cross docs bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -48,6 +51,9 @@ in-systems: $(VENV)/.has-systems
 
 test-oldest:
 	$(MAKE) VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt tests
+
+test-pythons: $(VENV)/.has-test
+	$(BIN)/python tests/pythons.py $(ARGS)
 
 check: $(VENV)/.has-test
 	$(BIN)/ruff check .

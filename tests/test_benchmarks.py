@@ -26,7 +26,7 @@ from staticgrad.runtime import machine
 HERE = ROOT / "benchmarks"
 TOOLS = (
     "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "gemm", "growing",
-    "hot_functions",
+    "hot_functions", "interpreters",
     "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
@@ -509,6 +509,8 @@ def test_every_kernel_case_of_ours_runs_without_a_warning(tools: Any) -> None:
 def test_every_other_benchmark_of_ours_runs_without_a_warning(tools: Any) -> None:
     for case in (*tools.calls.ours(8, small=True), *tools.calls.ours(8, small=False), *tools.calls.our_tapes()):
         exec(case.statement, case.names)  # statements of that file
+    times = tools.interpreters.measure(1, 0.0)
+    assert f"{tools.interpreters.label()} |" in tools.interpreters.table({tools.interpreters.label(): times})
     for graph in tools.compile_time.GRAPHS:
         assert tools.compile_time.ours(graph, 30, 0).answer
     for text in ("4x5x6:tn", "4x1x6", "4x5x6x2:nt"):

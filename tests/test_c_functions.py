@@ -241,7 +241,8 @@ def test_scipy_takes_functions_of_numbers() -> None:
         value, _ = integrate.nquad(product.low_level_callable(), [[0, 1], [0, 2]])
         np.testing.assert_allclose(value, 1.0)
         assert np.isnan(product.ctypes(3, address(np.ones(3)), None))
-    assert abs(optimize.brentq(lambda at: gauss.ctypes(at, address(doubles(1.0))) - 0.5, 0, 3) ** 2 - np.log(2)) < 1e-9
+    one = doubles(1.0)  # alive during the calls
+    assert abs(optimize.brentq(lambda at: gauss.ctypes(at, address(one)) - 0.5, 0, 3) ** 2 - np.log(2)) < 1e-9
 
 
 # -- state, life ------------------------------------------------------------------------------------------------------

@@ -35,6 +35,13 @@ def started(call: Callable[..., Any]) -> Any:
     return box
 
 
+def test_every_cpython_is_known() -> None:
+    if sys.implementation.name == "cpython":
+        assert layout_is_known()
+        assert forward_address()
+        assert SLOT
+
+
 @fast
 def test_arguments_and_results_go_through() -> None:
     box = started(lambda *args, **names: (args, names))
