@@ -89,8 +89,9 @@ FOREIGN = ("_pyodide", "pyodide", "_ssl.py", "_sysconfigdata__emscripten_wasm32-
 SELECTION = (
     "test_array_functions", "test_c_functions", "test_cache", "test_contract_declaring",
     "test_contract_derivatives", "test_contract_indexing", "test_contract_running", "test_contract_sizes",
-    "test_contract_symptoms", "test_foreign_feeds", "test_frozen", "test_functions", "test_interruptions", "test_messages", "test_session",
-    "test_signatures", "test_threads", "test_threads_at_once", "test_tracebacks", "test_types", "test_vectorcall",
+    "test_contract_symptoms", "test_foreign_feeds", "test_frozen", "test_functions", "test_interruptions",
+    "test_messages", "test_session", "test_signatures", "test_threads", "test_threads_at_once", "test_tracebacks",
+    "test_types", "test_vectorcall",
 )  # fmt: skip
 # Of that what takes a few seconds: which tests of a file, as pytest's -k has it; none is all of them.
 SHORT = {
