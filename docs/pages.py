@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 FENCE = re.compile(r"^(`{3,})(.*?)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+OPTIONAL = ("jax", "pytensor", "torch")  # packages that a page may be about
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(https?://[^>\s]+)>")
 
 SHOWN = re.compile(r"(?:(?<=^:file: )|(?<=<iframe src=\")|(?<=<a href=\"))[^\s\"]+", re.MULTILINE)
@@ -43,6 +44,14 @@ def blocks(path: Path) -> list[Block]:
     """The fenced blocks of a page, from top to bottom."""
     text = path.read_text(encoding="utf-8")
     return [Block(m[2].strip(), text[: m.start(3)].count("\n") + 1, m[3]) for m in FENCE.finditer(text)]
+
+
+def needs(path: Path) -> list[str]:
+    """The optional packages that the programs of a page, or a module, import."""
+    code = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        code = "".join(block.code for block in blocks(path) if block.language == "python")
+    return [name for name in OPTIONAL if re.search(rf"^ *(?:import|from) {name}\b", code, re.MULTILINE)]
 
 
 def run(path: Path) -> dict[str, Any]:

@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         square,
         subtract,
     )
+    from staticgrad.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, ive
     from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
@@ -171,7 +172,9 @@ if TYPE_CHECKING:
         lgamma,
         polygamma,
     )
+    from staticgrad.ops.elementwise.incomplete_beta import betainc, betaln
     from staticgrad.ops.elementwise.incomplete_gamma import gammainc, gammaincc
+    from staticgrad.ops.elementwise.normal import erfcinv, erfcx, log1mexp, log_ndtr, ndtr, ndtri, sinc, xlog1py, xlogy
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.indexing.scattering import scatter
@@ -328,6 +331,8 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "betainc",
+    "betaln",
     "bfloat16",
     "bitwise_and",
     "bitwise_invert",
@@ -366,6 +371,8 @@ __all__ = [
     "equal",
     "erf",
     "erfc",
+    "erfcinv",
+    "erfcx",
     "erfinv",
     "exp",
     "exp2",
@@ -393,6 +400,10 @@ __all__ = [
     "hessian",
     "hvp",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "identity",
     "iinfo",
     "inf",
@@ -408,6 +419,8 @@ __all__ = [
     "isin",
     "isinf",
     "isnan",
+    "iv",
+    "ive",
     "jacobian",
     "jvp",
     "less",
@@ -416,9 +429,11 @@ __all__ = [
     "linalg",
     "linspace",
     "log",
+    "log1mexp",
     "log1p",
     "log2",
     "log10",
+    "log_ndtr",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -438,6 +453,8 @@ __all__ = [
     "moveaxis",
     "multiply",
     "nan",
+    "ndtr",
+    "ndtri",
     "negative",
     "nest",
     "newaxis",
@@ -478,6 +495,7 @@ __all__ = [
     "sign",
     "signbit",
     "sin",
+    "sinc",
     "sinh",
     "sort",
     "split",
@@ -512,6 +530,8 @@ __all__ = [
     "vmap",
     "where",
     "while_loop",
+    "xlog1py",
+    "xlogy",
     "zeros",
     "zeros_like",
 ]  # fmt: skip

@@ -108,8 +108,8 @@ class ScalarBuilder(Protocol[V]):
         ...
 
     def either(self, condition: V, then: Callable[[], V], otherwise: Callable[[], V]) -> V:
-        """The value of ``then`` where the bool ``condition`` holds, else that of ``otherwise``: each of them runs for all
-        elements at hand if one of them needs it, and not at all if none does."""
+        """The value of ``then`` where the bool ``condition`` holds, else that of ``otherwise``: each of them runs for
+        all elements at hand if one of them needs it, and not at all if none does."""
         ...
 
     def loop(self, turns: int, start: Sequence[V], turn: Callable[[Sequence[V]], tuple[V, Sequence[V]]]) -> list[V]:

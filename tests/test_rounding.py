@@ -21,8 +21,10 @@ Call = Callable[..., Any]
 SQUARE, ROWS, IMAGE, IMAGES = (4, 4), (6, 5), (1, 2, 6, 6), (1, 2, 4, 4, 4)
 TARGETS = np.arange(6) % 5
 OF_ONE = """
+erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc
 abs acos acosh argmax argmin argsort asin asinh atan atanh ceil cos cosh count_nonzero digamma erf erfc erfinv exp exp2
-expm1 floor flip identity isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative positive prod
+expm1 floor flip identity i0 i0e i1 i1e isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative
+positive prod
 reciprocal round rsqrt sign signbit sin sinh sort sqrt square std sum tan tanh tril triu trunc var elu gelu hardsigmoid
 hardswish hardtanh leaky_relu log_sigmoid log_softmax logsigmoid mish normalize relu relu6 selu sigmoid silu softmax
 softplus softsign all any logical_not diff stop_gradient flatten squeeze transpose matrix_transpose ones_like zeros_like
@@ -30,8 +32,11 @@ empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal
 cholesky eigh eigvalsh
 """
 OF_TWO = """
-add atan2 copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot less less_equal
-logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract tensordot vecdot
+xlog1py xlogy
+add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive less
+less_equal
+logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
+tensordot vecdot
 broadcast_arrays isin huber_loss kl_div l1_loss mse_loss smooth_l1_loss binary_cross_entropy
 binary_cross_entropy_with_logits solve
 """
@@ -40,6 +45,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     **dict.fromkeys(OF_TWO.split(), ((SQUARE, SQUARE), None)),
     "arange": ((), lambda dtype: sg.arange(0.0, 9.0, 0.3, dtype=dtype)),
     "astype": (((SQUARE,)), lambda x: sg.astype(x, "float64")),
+    "betainc": ((SQUARE,) * 3, None),
     "broadcast_to": ((ROWS,), lambda x: sg.broadcast_to(x, (2, *ROWS))),
     "clip": ((SQUARE, SQUARE), lambda x, y: sg.clip(x, -1, y)),
     "constant": ((), lambda dtype: sg.constant(0.1, dtype)),

@@ -35,6 +35,7 @@ DEFINED = {
     " sigmoid silu softplus softsign",
     "elementwise.arithmetic": "abs add copysign divide floor_divide maximum minimum multiply multiply_no_nan"
     " multiply_zeros negative positive pow reciprocal remainder sign signbit square subtract",
+    "elementwise.bessel": "i0 i0e i1 i1e iv ive",
     "elementwise.comparison": "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor"
     " equal greater greater_equal isfinite isinf isnan less less_equal logical_and logical_not logical_or logical_xor"
     " not_equal",
@@ -44,7 +45,9 @@ DEFINED = {
     "elementwise.error": "erf erfc erfinv",
     "elementwise.expressions": "",
     "elementwise.gamma": "digamma lgamma polygamma",
+    "elementwise.incomplete_beta": "beta_density betainc betainc_by_shape betaln",
     "elementwise.incomplete_gamma": "gamma_density gammainc gammainc_by_a gammaincc",
+    "elementwise.normal": "erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc sinc_slope xlog1py xlogy",
     "elementwise.rounding": "ceil floor round trunc",
     "elementwise.selection": "clip where",
     "indexing.gathering": "gather index index_add scatter_add",

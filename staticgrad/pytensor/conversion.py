@@ -96,15 +96,12 @@ def dtype_name(variable: Variable) -> str | None:
 
 
 def unsupported(node: Any) -> str | None:
-    """Why a node cannot be converted, as far as its op and its types say it."""
+    """The reason why a node cannot be converted, as far as its op and its types say it; else None."""
     if converter_of(node.op) is None:
         return "this op is not converted"
     for variable in (*node.inputs, *node.outputs):
         dtype = dtype_name(variable)
-        is_index = not isinstance(variable.type.__class__, type(None)) and type(variable.type).__name__ in (
-            "SliceType",
-            "NoneTypeT",
-        )
+        is_index = type(variable.type).__name__ in ("SliceType", "NoneTypeT")
         if dtype is None and not is_index:
             return f"{variable} of {variable.type} is no dense array"
         if dtype is not None and dtype not in DTYPES:
@@ -114,7 +111,7 @@ def unsupported(node: Any) -> str | None:
 
 @dataclass
 class Translation:
-    """What is known of PyTensor's variables; see the module."""
+    """A tensor of ours, or a known value, for each of PyTensor's variables; see the module."""
 
     values: dict[Variable, Any] = field(default_factory=dict)
     failures: dict[str, tuple[type[Exception], str]] = field(default_factory=dict)  # of checks, by their message here
@@ -182,7 +179,7 @@ class Translation:
         self._arrays: dict[Tensor, Any] = {}  # of constants, what they were made of
 
     def convert(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Any]:
-        """What the outputs are, each a tensor or something known."""
+        """The values of the outputs, each a tensor or something known."""
         known = [variable for variable in self.values if variable not in inputs]
         for node in toposort(outputs, blockers=[*inputs, *known]):
             if not all(output in self.values for output in node.outputs):

@@ -31,8 +31,7 @@ def _index(at: Translation, node: Any, first: int) -> tuple[Any, ...]:
     for entry in entries:
         value = entry if isinstance(entry, slice) else at.find(entry)
         if isinstance(value, slice):
-            parts = (value.start, value.stop, value.step)
-            key.append(slice(*(_bound(at, part) for part in parts)))
+            key.append(slice(*(_bound(at, part) for part in (value.start, value.stop, value.step))))
         elif value is None:
             key.append(None)
         elif isinstance(value, Tensor):
@@ -98,7 +97,7 @@ def _check_broadcast(node: Any, x: Tensor, y: Tensor, index: Any) -> None:
 
 
 def _write_masked(at: Translation, node: Any, x: Tensor, y: Tensor, sets: bool) -> Tensor:
-    """Where a mask that a run knows is the only index, and one value for each row is written."""
+    """A write of one value, or one row, wherever a mask holds that only a run knows; the mask is the only index."""
     if len(node.inputs) != 3:
         raise RefusedError("a mask beside other indices depends on values that only a run knows", needs=node.inputs[2])
     mask = at.tensor(node.inputs[2])

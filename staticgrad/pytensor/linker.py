@@ -132,7 +132,7 @@ class _DividedAnewError(Exception):
 
 
 class PartedProgram:
-    """What runs a graph of PyTensor: ``function.vm.jit_fn``. ``str`` of it lists its parts.
+    """The program of a graph of PyTensor: ``function.vm.jit_fn``. ``str`` of it lists its parts.
 
     Attributes:
         refused: the nodes that PyTensor performs, and why.

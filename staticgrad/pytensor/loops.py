@@ -13,7 +13,7 @@ row leaves it as a stacked result.
 - what has no axis of steps: carried.
 
 A ``Scan`` with a condition to stop becomes a while loop if the sizes of its results do not depend on when it stops,
-that is, if only the last rows are kept.
+that is, if no more rows are kept than the window and one step have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def if_else(at: Translation, node: Any) -> list[Any]:
     return [o.where(holds, x, y) for x, y in pairs]
 
 
-class Parts:
+class ScanParts:
     """The operands and results of a ``Scan``, and those of its inner graph, by their kind."""
 
     def __init__(self, at: Translation, node: Any) -> None:
@@ -83,7 +83,7 @@ def _untraced(info: Any) -> int:
 
 @converts("Scan")
 def scan(at: Translation, node: Any) -> list[Tensor]:
-    parts = Parts(at, node)
+    parts = ScanParts(at, node)
     for buffer, depth in zip(parts.states, parts.depths):
         if buffer.shape[0] < depth:
             raise ValueError(f"{node}: an initial state of {buffer.shape[0]} rows, but taps reach back {depth}")
@@ -94,12 +94,12 @@ def scan(at: Translation, node: Any) -> list[Tensor]:
 
 
 class Turn:
-    """What a step of the inner graph gives."""
+    """The results of a step of the inner graph."""
 
     def __init__(
         self,
         at: Translation,
-        parts: Parts,
+        parts: ScanParts,
         rows: Sequence[Tensor],
         mixed: Sequence[Sequence[Tensor]],
         states: Sequence[Sequence[Tensor]],
@@ -140,11 +140,9 @@ def _windows(buffers: Sequence[Tensor], depths: Sequence[int]) -> list[list[Tens
     return [[buffer[row] for row in range(depth)] for buffer, depth in zip(buffers, depths)]
 
 
-def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
+def _counted(at: Translation, node: Any, parts: ScanParts) -> list[Tensor]:
     steps = parts.steps
-    stacked = [  # whether rows that leave are kept
-        buffer.shape[0] > depth for buffer, depth in zip(parts.states, parts.depths)
-    ]
+    stacked = [buffer.shape[0] > depth for buffer, depth in zip(parts.states, parts.depths)]
     newest = [buffer[width - 1 : width - 1 + steps] for buffer, width in zip(parts.mixed, parts.widths)]
     mixed = _windows(parts.mixed, [width - 1 for width in parts.widths])
     start = (mixed, _windows(parts.states, parts.depths), parts.carried)
@@ -171,7 +169,7 @@ def _counted(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
             state_buffers.append(o.stack(window))
             continue
         whole = o.concat([buffer[:depth], next(following)])
-        state_buffers.append(_ended(whole, buffer.shape[0]))
+        state_buffers.append(_ended(whole, int(buffer.shape[0])))
     stacks = [_ended(stack, length) for stack, length in zip(results, parts.lengths)]
     return [*mixed_buffers, *state_buffers, *stacks, *carried]
 
@@ -188,23 +186,27 @@ def _ended(rows: Tensor, length: int) -> Tensor:
     return o.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
-def _until(at: Translation, node: Any, parts: Parts) -> list[Tensor]:
-    """The while loop; it runs at least once."""
-    lasting = all(buffer.shape[0] == depth for buffer, depth in zip(parts.states, parts.depths))
+def _until(at: Translation, node: Any, parts: ScanParts) -> list[Tensor]:
+    """The while loop; it runs at least once, so of a state one row more than the window is there in any case."""
+    lasting = all(buffer.shape[0] <= depth + 1 for buffer, depth in zip(parts.states, parts.depths))
     if not lasting or any(length > 1 for length in parts.lengths) or parts.mixed or parts.steps == 0:
         raise RefusedError("how many rows a scan with a condition gives depends on values that only a run knows")
 
-    def step(number: Tensor, states: Any, carried: Any) -> Turn:
-        return Turn(at, parts, [o.take(row, number, axis=0) for row in parts.rows], [], states, carried)
-
-    def state_of(done: Turn, number: Any) -> Any:
+    def turn(number: Tensor, states: Any, carried: Any) -> Any:
+        done = Turn(at, parts, [o.take(row, number, axis=0) for row in parts.rows], [], states, carried)
         assert done.stop is not None
-        return number, done.stop != 0, done.states, done.carried, done.results
+        left = [window[0] for window in states]
+        return number + 1, done.stop != 0, left, done.states, done.carried, done.results
 
-    first = step(o.constant(0, dtype_of(np.dtype(np.int64))), _windows(parts.states, parts.depths), parts.carried)
-    _, _, states, carried, results = o.while_loop(
+    zero = o.constant(0, dtype_of(np.dtype(np.int64)))
+    _, _, left, states, carried, results = o.while_loop(
         lambda state: ~state[1] & (state[0] < parts.steps),
-        lambda state: state_of(step(state[0], state[2], state[3]), state[0] + 1),
-        state_of(first, o.constant(1, dtype_of(np.dtype(np.int64)))),
+        lambda state: turn(state[0], state[3], state[4]),
+        turn(zero, _windows(parts.states, parts.depths), parts.carried),
     )
-    return [*(o.stack(window) for window in states), *(o.expand_dims(x, 0) for x in results), *carried]
+    buffers = [
+        o.stack([row, *window] if buffer.shape[0] > depth else window)
+        for row, window, buffer, depth in zip(left, states, parts.states, parts.depths)
+    ]
+    stacks = [o.expand_dims(x, 0)[:length] for x, length in zip(results, parts.lengths)]
+    return [*buffers, *stacks, *carried]

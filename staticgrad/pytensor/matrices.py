@@ -44,15 +44,19 @@ def floating(node: Any, operands: list[Tensor]) -> list[Tensor]:
 
 @on_last_axes("Dot", "Dot22", "MatMul")
 def dot(op: Any, x: Tensor, y: Tensor) -> Tensor:
+    return product(*promoted(x, y))
+
+
+def promoted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     dtype = np.promote_types(x.dtype, y.dtype)
-    return product(cast(x, dtype), cast(y, dtype))
+    return cast(x, dtype), cast(y, dtype)
 
 
 @on_last_axes("BatchedDot")
 def batched_dot(op: Any, x: Tensor, y: Tensor) -> Tensor:
     if x.shape[0] != y.shape[0]:
         raise TypeError(f"BatchedDot: expected batches of one size, actual {x.shape[0]} and {y.shape[0]}")
-    return dot(op, x, y)
+    return product(*promoted(x, y))
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
@@ -213,11 +217,11 @@ def qr(op: Any, x: Tensor) -> Any:
 
 @on_last_axes("BlockDiagonal")
 def block_diagonal(op: Any, *blocks: Tensor) -> Tensor:
-    width, rows, before = sum(x.shape[-1] for x in blocks), [], 0
-    for x in blocks:
-        sides = [(0, 0)] * (x.ndim - 1) + [(before, width - before - x.shape[-1])]
-        rows.append(o.pad(x, sides))
-        before += x.shape[-1]
+    widths = [int(x.shape[-1]) for x in blocks]
+    rows = []
+    for number, x in enumerate(blocks):
+        sides = (sum(widths[:number]), sum(widths[number + 1 :]))
+        rows.append(o.pad(x, [(0, 0)] * (x.ndim - 1) + [sides]))
     return o.concat(rows, axis=-2)
 
 
@@ -239,7 +243,7 @@ def convolve(at: Translation, node: Any) -> Tensor:
 
 @converts("Blockwise")
 def blockwise(at: Translation, node: Any) -> list[Any]:
-    """Where the op works on the last axes here, too, it gets the batch; else it is declared for one example."""
+    """Ops that work on the last axes here, too, get the batch; others are declared for one example."""
     op = node.op
     core = op.core_op
     operands = [at.find(v) for v in node.inputs]

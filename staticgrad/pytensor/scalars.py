@@ -32,6 +32,7 @@ IN_RESULT: dict[str, Scalar] = {
     "ArcTan": lambda x: o.atan(x),
     "ArcTan2": lambda y, x: o.atan2(y, x),
     "ArcTanh": lambda x: o.atanh(x),
+    "BetaInc": lambda a, b, x: o.betainc(a, b, x),
     "Cast": lambda x: x,
     "Ceil": lambda x: o.ceil(x),
     "Clip": lambda x, low, high: o.where(x < low, low, o.where(x > high, high, x)),
@@ -41,18 +42,28 @@ IN_RESULT: dict[str, Scalar] = {
     "Deg2Rad": lambda x: x * (math.pi / 180),
     "Erf": lambda x: o.erf(x),
     "Erfc": lambda x: o.erfc(x),
+    "Erfcinv": lambda x: o.erfcinv(x),
+    "Erfcx": lambda x: o.erfcx(x),
     "Erfinv": lambda x: o.erfinv(x),
     "Exp": lambda x: o.exp(x),
     "Exp2": lambda x: o.exp2(x),
     "Expm1": lambda x: o.expm1(x),
     "Floor": lambda x: o.floor(x),
+    "GammaInc": lambda a, x: o.gammainc(a, x),
+    "GammaIncC": lambda a, x: o.gammaincc(a, x),
+    "GammaL": lambda a, x: o.gammainc(a, x) * _gamma(a),
     "GammaLn": lambda x: o.lgamma(x),
+    "GammaU": lambda a, x: o.gammaincc(a, x) * _gamma(a),
     "Gamma": lambda x: _gamma(x),
+    "I0": lambda x: o.i0(x),
+    "I1": lambda x: o.i1(x),
     "Identity": lambda x: x,
     "IntDiv": lambda x, y: o.floor_divide(x, y),
+    "Iv": lambda order, x: o.iv(order, x),
+    "Ive": lambda order, x: o.ive(order, x),
     "Log": lambda x: o.log(x),
     "Log10": lambda x: o.log10(x),
-    "Log1mexp": lambda x: o.where(x < -math.log(2), o.log1p(-o.exp(x)), o.log(-o.expm1(x))),
+    "Log1mexp": lambda x: o.log1mexp(x),
     "Log1p": lambda x: o.log1p(x),
     "Log2": lambda x: o.log2(x),
     "Maximum": lambda x, y: o.maximum(x, y),
@@ -82,8 +93,8 @@ IN_RESULT: dict[str, Scalar] = {
     "TriGamma": lambda x: o.polygamma(1, x),
     "TrueDiv": lambda x, y: o.divide(x, y),
     "Trunc": lambda x: o.trunc(x),
-    "XlogX": lambda x: o.where(x == 0, 0.0, x * o.log(x)),
-    "XlogY0": lambda x, y: o.where(x == 0, 0.0, x * o.log(y)),
+    "XlogX": lambda x: o.xlogy(x, x),
+    "XlogY0": lambda x, y: o.xlogy(x, y),
 }
 
 # Ops whose operands keep their dtypes.
@@ -137,7 +148,7 @@ def apply(at: Translation, op: Any, operands: list[Any], dtype: str) -> list[Ten
     if name == "ScalarLoop":
         return _loop(at, op, operands)
     if name == "PolyGamma":
-        return [_polygamma(*operands, dtype)]
+        return [_polygamma(operands[0], operands[1], dtype)]
     xs = [x if isinstance(x, Tensor) else o.constant(x) for x in operands]
     if name == "Switch":
         condition, chosen, other = xs

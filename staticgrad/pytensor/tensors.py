@@ -272,14 +272,15 @@ def extract_diag(at: Translation, node: Any) -> Tensor:
 @converts("FillDiagonal")
 def fill_diagonal(at: Translation, node: Any) -> Tensor:
     x, value = at.tensors(node.inputs)
-    return o.scatter(x, (np.arange(min(x.shape)),) * x.ndim, cast(value, x.dtype))
+    return o.scatter(x, (np.arange(min(map(int, x.shape))),) * x.ndim, cast(value, x.dtype))
 
 
 @converts("FillDiagonalOffset")
 def fill_diagonal_offset(at: Translation, node: Any) -> Tensor:
     x, value, offset = node.inputs
     k, whole = int(at.known(offset, "the offset")), at.tensor(x)
-    rows = np.arange(max(0, -k), max(max(0, -k), min(whole.shape[0], whole.shape[1] - k)))
+    height, width = map(int, whole.shape)
+    rows = np.arange(max(0, -k), max(0, -k, min(height, width - k)))
     return o.scatter(whole, (rows, rows + k), cast(at.tensor(value), whole.dtype))
 
 

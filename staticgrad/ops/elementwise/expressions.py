@@ -127,7 +127,7 @@ class Expression(Generic[V]):
         return Expression(self.b, self.b.select(self.value, self._lift(yes), self._lift(no)))
 
     def either(self, yes: Callable[[], Expression[V]], no: Callable[[], Expression[V]]) -> Expression[V]:
-        """The value of ``yes`` where this condition holds, else that of ``no``; each is computed only where it is needed."""
+        """The value of ``yes`` where this condition holds, else that of ``no``; each runs only if needed."""
         return Expression(self.b, self.b.either(self.value, lambda: yes().value, lambda: no().value))
 
 
@@ -143,6 +143,45 @@ def loop(turns: int, start: Sequence[Expression[V]], turn: Turn) -> list[Express
         return goes_on.value, [x.value for x in following]
 
     return [Expression(b, v) for v in b.loop(turns, [x.value for x in start], written)]
+
+
+Terms = Callable[[Expression[Any]], Sequence[Expression[Any]]]
+
+
+def continued_fraction(turns: int, enough: float, first: Expression[V], terms: Terms) -> Expression[V]:
+    """first + p1/(q1 + p2/(q2 + …)) with (p, q) = ``terms(n)``, by the recurrence of numerators and denominators, which
+    are divided by the last denominator in each turn (DLMF 3.10.1)."""
+
+    def turn(carried: Sequence[Expression[Any]]) -> tuple[Expression[Any], Sequence[Expression[Any]]]:
+        n, value, value_0, below_0 = carried
+        p, q = terms(n)
+        scale = 1.0 / (q + p * below_0)
+        found = (q * value + p * value_0) * scale
+        return abs(found - value) > enough * abs(found), (n + 1.0, found, value * scale, scale)
+
+    return loop(turns, (first.const(1.0), first, first.const(1.0), first.const(0.0)), turn)[1]
+
+
+def derived_fraction(
+    turns: int, enough: float, first: Expression[V], first_by: Expression[V], terms: Terms
+) -> tuple[Expression[V], Expression[V]]:
+    """A continued fraction and its derivative, by the derivatives of the recurrence; (p, q, p', q') = ``terms(n)``."""
+
+    def turn(carried: Sequence[Expression[Any]]) -> tuple[Expression[Any], Sequence[Expression[Any]]]:
+        n, value, value_0, below_0, above_by, above_by_0, below_by, below_by_0, slope = carried
+        p, q, p_by, q_by = terms(n)
+        scale = 1.0 / (q + p * below_0)
+        found = (q * value + p * value_0) * scale
+        above = (q * above_by + q_by * value + p * above_by_0 + p_by * value_0) * scale
+        below = (q * below_by + q_by + p * below_by_0 + p_by * below_0) * scale
+        following = above - found * below
+        going = (abs(following - slope) > enough * abs(following)) | (abs(found - value) > enough * abs(found))
+        carry = (n + 1.0, found, value * scale, scale, above, above_by * scale, below, below_by * scale, following)
+        return going, carry
+
+    one, zero = first.const(1.0), first.const(0.0)
+    found = loop(turns, (one, first, one, zero, first_by, zero, zero, zero, first_by), turn)
+    return found[1], found[8]
 
 
 Formula = Callable[..., Expression[Any]]  # formula(attrs, enough, *operands)
@@ -171,7 +210,7 @@ def special(formula: Formula) -> Special:
         return b.outlined(write, (attrs,), *xs)
 
     def reference(attrs: object, *xs: Array) -> Array:
-        return np.asarray(write(ArrayBuilder(), attrs, *np.broadcast_arrays(*xs)))  # type: ignore[type-var]
+        return np.asarray(write(ArrayBuilder(), attrs, *np.broadcast_arrays(*xs)))
 
     write.__name__ = formula.__name__
     return Special(scalar, reference)

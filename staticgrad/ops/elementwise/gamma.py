@@ -109,7 +109,8 @@ def _log_gamma_positive(b: ScalarBuilder[V], x: V) -> V:
     return b.select(large, far, near)
 
 
-def _scalar_lgamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
+def log_gamma(b: ScalarBuilder[V], x: V) -> V:
+    """The logarithm of the magnitude of Gamma(x)."""
     k = _Terms(b, x.dtype)
     zero, infinity = k.number(0), k.number(math.inf)
     negative = b.lt(x, zero)
@@ -120,6 +121,10 @@ def _scalar_lgamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     sine = b.abs(b.sin(b.mul(k.number(math.pi), k.fraction(safe))))
     reflected = b.sub(b.log(b.div(k.number(math.pi), b.select(negative, sine, k.number(1)))), positive)
     return b.select(boundless, infinity, b.select(negative, reflected, positive))
+
+
+def _scalar_lgamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
+    return log_gamma(b, x)
 
 
 def _is_pole(x: float) -> bool:

@@ -27,12 +27,12 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import BINARY_SHAPES, binary, binary_cases, elementwise, scaled
-from staticgrad.ops.elementwise.expressions import Expression, loop, special
+from staticgrad.ops.elementwise.expressions import Expression, continued_fraction, derived_fraction, loop, special
 from staticgrad.ops.elementwise.gamma import BERNOULLI, LOG_GAMMA_2, digamma_positive
 from staticgrad.optable import Case, Namespace, Range, public
 
 E = Expression[Any]
-_STIRLING_FROM = 8.0
+STIRLING_FROM = 8.0
 _UNIFORM_FROM, _UNIFORM_WITHIN = 20.0, 0.35  # of a, and of the distance of x/a from 1
 _ORDERS = 13  # of the uniform expansion in 1/a: the next is below 1e-17 at a = 20
 _TURNS = 1000  # never reached: a = 20, x = 26 takes about 100
@@ -47,10 +47,10 @@ def log_gamma_ratio(a: E) -> E:
     return r * (r * r).polynomial([value / (2 * j * (2 * j - 1)) for j, value in enumerate(BERNOULLI, start=1)])
 
 
-def gamma_of_next(a: E) -> E:
-    """Gamma(1 + a) of a in [0, 8)."""
+def gamma_of_next(a: E, below: int = 8) -> E:
+    """Gamma(1 + a) of a in [0, below)."""
     t, product = a, a.const(1.0)
-    for _ in range(7):
+    for _ in range(below - 1):
         high = t >= 1.0
         product = high.where(product * t, product)
         t = high.where(t - 1.0, t)
@@ -78,14 +78,14 @@ def mass(a: E, x: E) -> E:
     """x^a exp(-x) / Gamma(1 + a), of positive operands."""
 
     def around_peak() -> E:
-        exponent = -a * log_excess((x - a) / a, x / a) - log_gamma_ratio(a.maximum(_STIRLING_FROM))
+        exponent = -a * log_excess((x - a) / a, x / a) - log_gamma_ratio(a.maximum(STIRLING_FROM))
         return exponent.exp() / (2 * math.pi * a).sqrt()
 
     def plain() -> E:
-        low, few = a.minimum(_STIRLING_FROM), x.minimum(800.0)  # exp(-800) is 0, and no power of 800 infinite
+        low, few = a.minimum(STIRLING_FROM), x.minimum(800.0)  # exp(-800) is 0, and no power of 800 infinite
         return few.power(low) * (-few).exp() / gamma_of_next(low)
 
-    return (a >= _STIRLING_FROM).either(around_peak, plain)
+    return (a >= STIRLING_FROM).either(around_peak, plain)
 
 
 # -- the four ways --------------------------------------------------------------------------------------------------
@@ -104,16 +104,8 @@ def _lower_series(enough: float, a: E, x: E) -> E:
 
 def _upper_fraction(enough: float, a: E, x: E) -> E:
     """1/(x + 1 - a - 1 (1 - a)/(x + 3 - a - …)): the upper function over D."""
-
-    def turn(carried: Sequence[E]) -> tuple[E, Sequence[E]]:
-        n, above, above_before, below_before, value = carried
-        partial, base = n * (a - n), x - a + (2.0 * n + 1.0)
-        scale = 1.0 / (base + partial * below_before)
-        found = (base * above + partial * above_before) * scale
-        return abs(found - value) > enough * abs(found), (n + 1.0, found, above * scale, scale, found)
-
-    first = 1.0 / (x - a + 1.0)
-    return loop(_TURNS, (a.const(1.0), first, a.const(0.0), first, first), turn)[1]
+    first = x - a + 1.0
+    return 1.0 / continued_fraction(_TURNS, enough, first, lambda n: (n * (a - n), first + 2.0 * n))
 
 
 def _upper_of_small(a: E, x: E) -> E:
@@ -139,7 +131,7 @@ def _uniform_coefficients() -> tuple[tuple[float, ...], ...]:
         mu.append((mu[n - 1] - inner) / (n + 1))
     inverse = [Fraction(1)]  # of μ/η
     for n in range(1, count + 1):
-        inverse.append(-sum(mu[i + 1] * inverse[n - i] for i in range(1, n + 1)))
+        inverse.append(-sum((mu[i + 1] * inverse[n - i] for i in range(1, n + 1)), Fraction(0)))
     current, rows = inverse[1:], []
     for k in range(_ORDERS):
         if k:
@@ -271,23 +263,12 @@ def _series_by_a(enough: float, a: E, x: E) -> E:
 
 
 def _fraction_by_a(enough: float, a: E, x: E) -> E:
-    """The derivative of the upper function over D: F (log x - digamma(a)) + F', by the recurrences' derivatives."""
-
-    def turn(carried: Sequence[E]) -> tuple[E, Sequence[E]]:
-        n, above, above_0, below_0, above_by, above_by_0, below_by, below_by_0, slope = carried
-        partial, base = n * (a - n), x - a + (2.0 * n + 1.0)
-        scale = 1.0 / (base + partial * below_0)
-        found = (base * above + partial * above_0) * scale
-        by = (base * above_by - above + partial * above_by_0 + n * above_0) * scale
-        below = (base * below_by - 1.0 + partial * below_by_0 + n * below_0) * scale
-        following = by - found * below
-        going = (abs(following - slope) > enough * abs(following)) | (abs(found - above) > enough * abs(found))
-        return going, (n + 1.0, found, above * scale, scale, by, above_by * scale, below, below_by * scale, following)
-
-    first, zero = 1.0 / (x - a + 1.0), a.const(0.0)
-    start = (a.const(1.0), first, zero, first, zero, zero, -first, zero, first * first)
-    found = loop(_TURNS, start, turn)
-    return found[1] * (x.log() - digamma_of(a)) + found[8]
+    """The derivative of the upper function over D: F (log x - digamma(a)) + F'."""
+    first, minus_one = x - a + 1.0, a.const(-1.0)
+    fraction, by_a = derived_fraction(
+        _TURNS, enough, first, minus_one, lambda n: (n * (a - n), first + 2.0 * n, n, minus_one)
+    )
+    return ((x.log() - digamma_of(a)) - by_a / fraction) / fraction
 
 
 def _by_a(attrs: object, enough: float, a: E, x: E) -> E:
