@@ -76,6 +76,7 @@ def test_values_and_gradients_are_pytensors(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 @pytest.mark.parametrize("name", models.MODELS)
 def test_values_and_gradients_of_ten_models_are_pytensors(name: str) -> None:
     check_values(name, 100)
