@@ -30,10 +30,10 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=name)
 def test_the_programs_on_a_page_run(path: Path, tmp_path: Path) -> None:
-    for package in pages.needs(path):
-        pytest.importorskip(package)
     if name(path) in NEEDS:
         pytest.importorskip(NEEDS[name(path)], exc_type=ImportError)
+    for package in pages.needs(path):
+        pytest.importorskip(package)
     namespace = pages.run(path)
     for picture in pictures.draw(path, namespace, tmp_path):
         assert picture.stat().st_size > 30, f"{picture.name} is empty"

@@ -206,19 +206,25 @@ def make_vector(at: Translation, node: Any) -> Tensor:
     return o.stack([cast(x, dtype) for x in at.tensors(node.inputs)]) if node.inputs else o.zeros(0, dtype=dtype)
 
 
+def _joined_axis(at: Translation, node: Any, place: int) -> tuple[int, list[Any]]:
+    """The axis of a join or a split, and the operands beside it: PyTensor 2 has it among these, 3 in the op."""
+    operands = list(node.inputs)
+    axis = getattr(node.op, "axis", None)
+    return int(at.known(operands.pop(place), "the axis") if axis is None else axis), operands
+
+
 @converts("Join")
 def join(at: Translation, node: Any) -> Tensor:
-    axis, *parts = node.inputs
+    at_axis, parts = _joined_axis(at, node, 0)
     dtype = node.outputs[0].type.dtype
-    at_axis = int(at.known(axis, "the axis"))
     return o.concat([cast(x, dtype) for x in at.tensors(parts)], axis=at_axis)
 
 
 @converts("Split")
 def split(at: Translation, node: Any) -> list[Tensor]:
-    x, axis, lengths = node.inputs
+    along, (x, lengths) = _joined_axis(at, node, 1)
     sizes = [int(size) for size in at.known(lengths, "the lengths of the parts")]
-    along, whole = int(at.known(axis, "the axis")), at.tensor(x)
+    whole = at.tensor(x)
     if len(sizes) != len(node.outputs):
         raise ValueError(f"{node}: expected {len(node.outputs)} lengths of parts, actual {len(sizes)}")
     if min(sizes) < 0:
