@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import fnmatch
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -124,21 +123,14 @@ def serve(model_name: str, backend: str, library: str) -> None:
 
 
 def sampled(nutpie: Any, compiled: Any, draws: int) -> dict[str, Any]:
-    """Mean and standard deviation of each number in the trace, with their Monte Carlo errors, and the CPU seconds."""
-    import arviz
+    """Means and standard deviations of what is in the trace, with their Monte Carlo errors, and the CPU seconds."""
+    from support.pymc_models import moments
 
     start = time.process_time()
     trace = nutpie.sample(compiled, draws=draws, tune=draws, chains=2, seed=1, progress_bar=False)
     took = time.process_time() - start
-    parts = {
-        "mean": trace.posterior.mean(("chain", "draw")),
-        "sd": trace.posterior.std(("chain", "draw")),
-        "mcse_mean": arviz.mcse(trace, method="mean"),
-        "mcse_sd": arviz.mcse(trace, method="sd"),
-    }
-    names = sorted(parts["mean"].data_vars)
-    flat = {key: np.concatenate([np.ravel(part[name].values) for name in names]) for key, part in parts.items()}
-    return {"seconds": took, **{key: part.tolist() for key, part in flat.items()}}
+    found = {what: (value.tolist(), error.tolist()) for what, (value, error) in moments(trace).items()}
+    return {"seconds": took, "moments": found}
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
@@ -180,15 +172,12 @@ class Peer:
 
 
 def farthest(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """The largest difference of two samplings' means and standard deviations, in Monte Carlo errors of it."""
+    """The largest difference of the means and standard deviations of two samplings, in Monte Carlo errors of it."""
     worst = 0.0
-    for what in ("mean", "sd"):
-        error = np.hypot(a[f"mcse_{what}"], b[f"mcse_{what}"])
-        difference = np.abs(np.subtract(a[what], b[what]))
-        moving = error > 0
-        worst = max(worst, float(np.max(difference[moving] / error[moving])))
-        if np.any(difference[~moving] > 1e-12):
-            return math.inf
+    for what, (value, error) in a["moments"].items():
+        other, its_error = b["moments"][what]
+        allowed = np.hypot(error, its_error) + 1e-12  # what does not vary has none
+        worst = max(worst, float(np.max(np.abs(np.subtract(value, other)) / allowed)))
     return worst
 
 

@@ -20,12 +20,13 @@ if "arviz" not in sys.modules:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import arviz  # noqa: F401
+            import arviz
     finally:
         del sys.modules["tree"]
         if _tree is not None:
             sys.modules["tree"] = _tree
 
+import arviz
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -213,3 +214,18 @@ def places(model: pm.Model, names: Sequence[str]) -> Any:
         name = model.rvs_to_values[rv].name
         found[name] = np.arange(at, at := at + np.size(start[name]))
     return np.concatenate([found[name] for name in names if name in found])
+
+
+def moments(trace: Any) -> dict[str, tuple[Any, Any]]:
+    """Means and standard deviations of each number of a trace, by variable, with their Monte Carlo errors: that of a
+    deviation is by the mean of the squares."""
+    posterior, over = trace.posterior, ("chain", "draw")
+    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior  # a tree, since ArviZ 1
+    mean, sd = posterior.mean(over), posterior.std(over)
+    errors, squares = arviz.mcse(posterior, method="mean"), arviz.mcse((posterior - mean) ** 2, method="mean")
+    found = {}
+    for name in posterior.data_vars:
+        spread = sd[name].values
+        found[f"mean of {name}"] = mean[name].values, np.nan_to_num(errors[name].values)
+        found[f"sd of {name}"] = spread, np.nan_to_num(squares[name].values) / np.maximum(2 * spread, 1e-300)
+    return found
