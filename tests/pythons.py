@@ -83,7 +83,8 @@ PYTHONS = {
 # What the selection needs beside the dependencies of the package.
 TESTING = ("pytest", "hypothesis", "mpmath", "scipy")
 NO_WHEEL = {"3.14t": ("safetensors",)}  # its wheels are of the stable ABI, which 3.14t does not have
-NEEDS_NO_WHEEL = "not (restoring or names_in_the_place or saves_the_session)"  # of the selection
+LEFT_OUT = "not test_reports"  # of the selection: needs matplotlib
+NEEDS_NO_WHEEL = "not (restoring or names_in_the_place or saves_the_session)"
 FOREIGN = ("_pyodide", "pyodide", "_ssl.py", "_sysconfigdata__emscripten_wasm32-emscripten.py")  # not for Linux
 
 # What depends on the version of Python: layouts of objects, frames and source lines, annotations, signals between
@@ -235,7 +236,7 @@ def arguments(python: Python, short: bool) -> list[str]:
     """pytest's arguments for a selection."""
     files = [f"tests/{name}.py" for name in (SHORT if short else SELECTION)]
     chosen = " or ".join(f"({name} and ({which}))" if which else name for name, which in SHORT.items() if short)
-    conditions = [f"({chosen})"] * short + [NEEDS_NO_WHEEL] * (python.name in NO_WHEEL)
+    conditions = [LEFT_OUT] + [f"({chosen})"] * short + [NEEDS_NO_WHEEL] * (python.name in NO_WHEEL)
     return ["--tb=short", "-m", "not slow", "-k", " and ".join(conditions), *files]
 
 
