@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
 from staticgrad.compiler.steps import split, sweeps
 from staticgrad.graph import Graph, Tensor
 from staticgrad.runtime import threads
+from staticgrad.runtime.locks import Lock
 
 F32 = np.dtype(np.float32)
 COUNTS = (2, 3, 8)
@@ -301,6 +302,7 @@ def test_many_callers_at_once() -> None:
     assert not wrong
 
 
+@pytest.mark.skipif(not Lock().is_native, reason="programs that poll run on one thread here")
 def test_the_interpreter_ends_while_workers_wait() -> None:
     text = (
         "import numpy as np, staticgrad as sg\n"
