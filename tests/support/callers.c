@@ -11,6 +11,7 @@
 typedef int slots_f(const void *const *, void *const *, void *);
 typedef int logp_f(size_t, const double *, double *, double *, void *);
 typedef double nlopt_f(unsigned, const double *, double *, void *);
+typedef int vector_f(size_t, size_t, const double *, double *, void *);
 typedef void ode_f(double, const double *, double *, const double *);
 typedef double scalar_f(double, void *);
 typedef double scalars_f(int, double *, void *);
@@ -18,7 +19,7 @@ typedef double scalars_f(int, double *, void *);
 #define MOST 16
 
 /* The order of the table of signatures in Python. */
-enum signature { SLOTS, LOGP, NLOPT, ODE, SCALAR, SCALARS };
+enum signature { SLOTS, LOGP, NLOPT, ODE, VECTOR, SCALAR, SCALARS };
 
 typedef struct {
     int signature;
@@ -85,6 +86,8 @@ static int call(const work *w, const void *const *in, void *const *out) {
     case NLOPT:
         *(double *)out[0] = ((nlopt_f *)w->function)((unsigned)n, in[0], out[1], (void *)in[1]);
         return 0;
+    case VECTOR:
+        return ((vector_f *)w->function)(n, w->bytes[w->feeds] / sizeof(double), in[0], out[0], (void *)in[1]);
     case ODE:
         memcpy(&number, in[0], sizeof number);
         ((ode_f *)w->function)(number, in[1], out[0], in[2]);

@@ -94,6 +94,15 @@ def density(signature: Any, n: int = 11) -> Program:
     return executable.cfunc(signature), arrays, list(executable(*arrays))
 
 
+def transformed() -> Program:
+    """Numbers from numbers, with parameters."""
+    x, user = sg.placeholder((5,), sg.float64), sg.placeholder((3, 5), sg.float64)
+    executable = sg.Session().compile(sg.cumulative_sum(sg.exp(user @ x)), [x, user])
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=5), rng.normal(size=(3, 5))]
+    return executable.cfunc("vector"), arrays, [executable(*arrays)]
+
+
 def equation() -> Program:
     """Three species: growth and competition."""
     t, u, p = (sg.placeholder(shape, sg.float64) for shape in ((), (3,), (3, 3)))
@@ -123,7 +132,7 @@ def programs() -> dict[str, Program]:
     """One for each signature, and for each place where a call may have its memory."""
     return {
         "slots on the stack": slots(5), "slots in a block": slots(300), "logp": density("logp"),
-        "nlopt": density("nlopt"), "ode": equation(), "scalar": number(),
+        "nlopt": density("nlopt"), "vector": transformed(), "ode": equation(), "scalar": number(),
         "scalars": numbers(),
     }  # fmt: skip
 

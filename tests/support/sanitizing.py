@@ -76,7 +76,7 @@ def instrumented(text: str, kind: str) -> str:
 
 def _told(line: str, kind: str, names: Iterator[int]) -> Iterator[str]:
     """The rows that take the place of an instruction."""
-    if not _ACCESS.search(line):
+    if not _ACCESS.search(line) or line.startswith("fence "):  # which orders accesses, and is none
         yield line
     elif " atomic " in line or "atomicrmw" in line or "cmpxchg" in line:
         yield from _atomic(line, names) if kind == "thread" else [line]
