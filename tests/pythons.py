@@ -106,7 +106,7 @@ SHORT = {
     "test_frozen": "",
     "test_session": "machine_code or layout or many_threads",
     "test_c_functions": "hands_over or differential or scipy",
-    "test_cache": "damaged_program or names_and_lines",
+    "test_cache": "damaged_program or names_and_lines or imports_are_not",
     "test_threads": "many_callers or forked_child",
     "test_interruptions": "native-False or random_moments or as_before[1]",
 }
