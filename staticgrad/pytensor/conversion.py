@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 
 from staticgrad.errors import StaticGradError
+from staticgrad.frozen import frozen, record
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.scopes import control_dependencies
@@ -109,12 +110,13 @@ def unsupported(node: Any) -> str | None:
     return None
 
 
-@dataclass
+@record
 class Translation:
     """A tensor of ours, or a known value, for each of PyTensor's variables; see the module."""
 
     values: dict[Variable, Any] = field(default_factory=dict)
     failures: dict[str, tuple[type[Exception], str]] = field(default_factory=dict)  # of checks, by their message here
+    _arrays: dict[Tensor, Any] = field(default_factory=dict)  # of constants, what they were made of
 
     def inner(self, inputs: Sequence[Variable], values: Sequence[Any]) -> Translation:
         """A translation of an inner graph, given what its inputs are."""
@@ -174,9 +176,6 @@ class Translation:
             return o.identity(x)
 
     # -- the conversion -------------------------------------------------------------------------------------------
-
-    def __post_init__(self) -> None:
-        self._arrays: dict[Tensor, Any] = {}  # of constants, what they were made of
 
     def convert(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Any]:
         """The values of the outputs, each a tensor or something known."""
@@ -252,7 +251,7 @@ def perform(node: Any, given: Sequence[Any]) -> list[Any]:
     return [storage[variable][0] for variable in node.outputs]
 
 
-@dataclass(frozen=True)
+@frozen
 class Conversion:
     """A graph of ours that computes what a graph of PyTensor does.
 
