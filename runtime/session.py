@@ -315,6 +315,9 @@ class Session(metaclass=hints.Answering):
             sizes=self.sizes if sizes is None else sizes,
         )
         executable, shapes = self._declared(fetches, feeds, options)
+        note_use = self._look_at(executable._leaves, executable.feeds)
+        if note_use is not None:
+            note_use()  # how often an executable is called, nothing tells
         executable._prepare(shapes)
         return executable
 
@@ -323,6 +326,7 @@ class Session(metaclass=hints.Answering):
     ) -> CFunction:
         """``exe.cfunc`` of a program of known sizes that is called from C alone: for Python nothing is compiled."""
         executable, _ = self._declared(fetches, feeds, self.compiler.options())
+        self._look_at(executable._leaves, executable.feeds)
         return executable.cfunc(signature, wrt=wrt)
 
     def _declared(
@@ -342,9 +346,6 @@ class Session(metaclass=hints.Answering):
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        note_use = self._look_at(leaves, tensors)
-        if note_use is not None:
-            note_use()  # how often an executable is called, nothing tells
         return Executable(self.compiler, fetches, leaves, tensors, options, self), shapes
 
     def _fed_shape(self, x: Tensor, shape: Any) -> Shape:

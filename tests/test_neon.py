@@ -108,7 +108,7 @@ def test_workers_take_over_the_floating_point_modes_of_aarch64(monkeypatch: pyte
     texts = []
 
     def part(name: str, constants: dict[str, Any], *, quick: bool, **values: object) -> None:
-        texts.append(machinery._filled(name, {**constants, **values}))
+        texts.append(machinery.part_text(name, {**constants, **values}))
         raise NotImplementedError
 
     monkeypatch.setattr(threads, "host_arch", lambda: "aarch64")

@@ -220,10 +220,15 @@ def _xlog1py(x: Array, y: Array) -> Array:
     return np.where((x == 0) & ~np.isnan(y), 0.0, x * np.log1p(y))
 
 
+def _over(o: Any, x: Any, y: Any) -> Any:
+    """x / y, and 0 where both are 0; elsewhere its own derivative by x is 1 / y, at x = 0 too."""
+    return x / o.where(o.logical_and(o.equal(x, 0.0), o.equal(y, 0.0)), 1.0, y)
+
+
 xlogy = binary(
     "xlogy", "x1 * log(x2), and 0 where x1 is 0.",
     lambda b, attrs, x, y: _times_log(b, b.log(y), x, y), _xlogy, FLOAT,
-    (scaled(lambda o, z, x, y: o.log(y)), scaled(lambda o, z, x, y: o.where(o.equal(x, 0.0), 0.0, x / y))),
+    (scaled(lambda o, z, x, y: o.log(y)), scaled(lambda o, z, x, y: _over(o, x, y))),
     binary_cases(POSITIVE, POSITIVE), tolerance=2.0,
     example=("sg.xlogy([0.0, 2.0], [0.0, 0.5])", "array([ 0. , -1.3862...], dtype=float32)"),
 )  # fmt: skip
@@ -231,7 +236,7 @@ xlogy = binary(
 xlog1py = binary(
     "xlog1py", "x1 * log(1 + x2), and 0 where x1 is 0.",
     lambda b, attrs, x, y: _times_log(b, b.log1p(y), x, y), _xlog1py, FLOAT,
-    (scaled(lambda o, z, x, y: o.log1p(y)), scaled(lambda o, z, x, y: o.where(o.equal(x, 0.0), 0.0, x / (y + 1.0)))),
+    (scaled(lambda o, z, x, y: o.log1p(y)), scaled(lambda o, z, x, y: _over(o, x, y + 1.0))),
     binary_cases(POSITIVE, Range(-0.8, 3.0)), tolerance=2.0,
     example=("sg.xlog1py([0.0, 2.0], [-1.0, -0.5])", "array([ 0. , -1.3862...], dtype=float32)"),
 )  # fmt: skip
