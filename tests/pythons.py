@@ -108,7 +108,7 @@ SHORT = {
     "test_c_functions": "hands_over or differential or scipy",
     "test_cache": "damaged_program or names_and_lines or imports_are_not",
     "test_threads": "many_callers or forked_child",
-    "test_interruptions": "native-False or random_moments or as_before[1]",
+    "test_interruptions": "native-False or as_before[1]",
 }
 
 
