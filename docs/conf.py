@@ -49,6 +49,8 @@ nitpick_ignore_regex = [
     ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"Picture"),  # what notebooks show
+    ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
+    ("py:class", r"staticgrad\.(functions\.ArrayFunction|minimization\.OptimizeResult)"),  # told of where they are made
     ("py:class", r"staticgrad\.(scopes\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
     ("py:class", r"staticgrad\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
@@ -80,7 +82,7 @@ def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = api.expanded(text[0])
 
 
-MADE_BY_CALLS = ("Executable", "Node", "Tape", "Tensor")  # users never call these classes
+MADE_BY_CALLS = ("CFunction", "Executable", "Node", "Tape", "Tensor")  # users never call these classes
 
 
 def as_written(

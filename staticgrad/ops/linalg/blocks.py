@@ -37,7 +37,7 @@ def kron(x1: TensorLike, x2: TensorLike) -> Tensor:
 def block_diag(*xs: TensorLike) -> Tensor:
     """A matrix with the given ones along its diagonal, zero elsewhere; vectors are rows, numbers 1 by 1.
 
-    Shapes (*batch, m, n) and (*batch, p, q) give (*batch, m + p, n + q).
+    Shapes (…, m, n) and (…, p, q) give (…, m + p, n + q), with equal leading axes.
 
     Raises:
         GraphError: no operands, or leading axes that differ.
