@@ -135,8 +135,7 @@ def dependencies(python: Python) -> list[str]:
     """The requirements that are installed into an interpreter."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     tests = project["optional-dependencies"]["test"]
-    chosen = [*project["dependencies"], *(each for each in tests if _name(each) in TESTING)]
-    return chosen
+    return [*project["dependencies"], *(each for each in tests if _name(each) in TESTING)]
 
 
 def _name(requirement: str) -> str:

@@ -55,10 +55,10 @@ def test_short_rows_of_open_lengths(target: str, dtype: str, monkeypatch: pytest
         assert staged or "avx512" not in target  # elsewhere rows of the first range fill no vector
 
 
-@pytest.mark.parametrize("target", [target for target in EVERY if "avx512" in target])
-def test_tiles_of_open_lengths_that_end_with_their_row(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows at least as long as a tile is wide: the last tile repeats columns of the one before and is not masked."""
-    seen, make = set(), Tiles.__init__
+def open_tiles(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
+    """A set that tells of the tiles of open rows that are made from now on, whether they are masked."""
+    seen: set[bool] = set()
+    make = Tiles.__init__
 
     def noted(self: Tiles, *arguments: Any) -> None:
         make(self, *arguments)
@@ -66,6 +66,13 @@ def test_tiles_of_open_lengths_that_end_with_their_row(target: str, monkeypatch:
             seen.add(self.is_masked)
 
     monkeypatch.setattr(Tiles, "__init__", noted)
+    return seen
+
+
+@pytest.mark.parametrize("target", [target for target in EVERY if "avx512" in target])
+def test_tiles_of_open_lengths_that_end_with_their_row(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows at least as long as a tile is wide: the last tile repeats columns of the one before and is not masked."""
+    seen = open_tiles(monkeypatch)
     monkeypatch.setenv("STATICGRAD_TARGET", target)
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
@@ -127,14 +134,7 @@ def drawn_rows(rng: np.random.Generator, x: Tensor, shift: Tensor) -> list[Tenso
 
 def test_drawn_row_programs_pass_through_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of which the last tile is masked, and rows whose last tile ends with them."""
-    seen, make = set(), Tiles.__init__
-
-    def noted(self: Tiles, *arguments: Any) -> None:
-        make(self, *arguments)
-        if is_open(self.size):
-            seen.add(self.is_masked)
-
-    monkeypatch.setattr(Tiles, "__init__", noted)
+    seen = open_tiles(monkeypatch)
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
     for seed in range(24):
