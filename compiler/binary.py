@@ -21,7 +21,6 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.image import ImageError
 from staticgrad.compiler.emit.native import (
     Code,
     Loaded,
@@ -31,7 +30,6 @@ from staticgrad.compiler.emit.native import (
     load_code,
     machine_code,
 )
-from staticgrad.compiler.emit.plain import Plain
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program import (
     CallbackSlot,
@@ -57,7 +55,9 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.extents import OpenSize, is_open
 from staticgrad.extents import from_plain as size_from_plain
 from staticgrad.extents import to_plain as to_plain_size
+from staticgrad.plain import Plain
 from staticgrad.progress import shown
+from staticgrad.runtime.image import ImageError
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
 if TYPE_CHECKING:

@@ -14,14 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from staticgrad import config
-from staticgrad.compiler.emit import image, link, native, parts, plain
+from staticgrad import config, plain
+from staticgrad.compiler.emit import link, native, parts
 from staticgrad.compiler.emit.codegen import exports, objects
-from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage, Relocation
 from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.native import RelocatableObjects, load_code, machine_code
 from staticgrad.compiler.emit.object_loader import LoadedObjects
 from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.runtime import image
+from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage, Relocation
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
 

@@ -1,6 +1,6 @@
 """A cache on disk of what was compiled before, so that no process compiles it again.
 
-Input: a key and plain data (``emit.plain``). Output: the data that were kept under that key, or nothing. A key
+Input: a key and plain data (``staticgrad.plain``). Output: the data that were kept under that key, or nothing. A key
 is a digest of everything that the data follow from: what the caller names, the versions of LLVM and of this package's
 own sources (as their names, sizes and times of change say, which is how Python itself knows that a module has changed).
 
@@ -23,9 +23,9 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
-from staticgrad import config
-from staticgrad.compiler.emit import plain, private
-from staticgrad.compiler.emit.plain import Plain
+from staticgrad import config, plain
+from staticgrad.compiler.emit import private
+from staticgrad.plain import Plain
 
 FORMAT = b"staticgrad entry 3\n"
 LIMIT = 256 << 20  # bytes on disk

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, CodeImage, ImageError, Relocation
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
+from staticgrad.runtime.image import LARGEST, OWN, PAGE, WORD, CodeImage, ImageError, Relocation
 
 IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
 RELOCATABLE, X86_64 = 1, 62

@@ -3,7 +3,7 @@
     Text ::= that of a module | those of several modules that refer to each other
     Code ::= Image | RelocatableObjects
 
-Code is an image (``emit.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
+Code is an image (``runtime.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
 Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is imported only when something is compiled.
 """
 
@@ -13,12 +13,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from staticgrad.compiler.emit import cache, image
-from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage
-from staticgrad.compiler.emit.plain import Plain
+from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
+from staticgrad.plain import Plain
+from staticgrad.runtime import image
+from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage
 
 
 @frozen

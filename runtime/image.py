@@ -21,9 +21,9 @@ import platform
 from collections.abc import Iterable
 from typing import TypeGuard
 
-from staticgrad.compiler.emit.plain import Plain
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
+from staticgrad.plain import Plain
 
 PAGE = 4096  # where the protected part ends
 MACHINE = "x86_64"  # the one whose relocations are known

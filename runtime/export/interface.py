@@ -1,0 +1,216 @@
+"""The interface of an exported program: all that its caller has to know, as values, with NumPy alone.
+
+    Interface ::= name, entries, state
+    Entry     ::= name, signature, feeds, results, bytes of workspace, messages of its checks
+    State     ::= variables at offsets in one block of memory that entries share, and the numbers of random draws
+
+Whoever exports makes it of programs; the C header, the file of a program and what loads one are written from it. As
+plain data (``to_plain``) it is JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from staticgrad.errors import FormatError
+from staticgrad.frozen import frozen
+from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, sizes
+
+LINE = 64  # bytes to which workspace, state and each variable in it are aligned
+MOST_BYTES = 1 << 46  # of an array, a workspace or a state that is believed in
+
+
+@frozen
+class NamedType:
+    """An array that goes in or out: its name, dtype and shape."""
+
+    name: str
+    type: TensorType
+
+
+@frozen
+class StateArray:
+    """A variable in the block of the state."""
+
+    name: str
+    type: TensorType
+    offset: int
+
+
+@frozen
+class StateLayout:
+    """The block of memory that holds what runs leave to the next: ``nbytes`` of it, aligned to a cache line. It begins,
+    if ``draws``, with the seed and the number of runs that have drawn random numbers (two int64), then variables
+    follow."""
+
+    arrays: tuple[StateArray, ...] = ()
+    draws: bool = False
+    nbytes: int = 0
+
+    def offset(self, name: str) -> int:
+        """The offset of a variable."""
+        return next(array.offset for array in self.arrays if array.name == name)
+
+
+@frozen
+class Entry:
+    """A function of an exported program.
+
+    Attributes:
+        signature: its C type, by name; only ``"slots"`` takes a workspace and a state.
+        feeds: what goes in, in order; ``results`` what comes out, as often as it is fetched.
+        structure: the nest of the fetches, of lists (``["list", …]``, ``["tuple", …]``, ``["dict", keys, …]``), with
+            the numbers of results as leaves, None for ops and empty nests.
+        checks: what a positive status says, from 1 on: a message and the line of the user's source.
+        uses_state: whether the state has to be given.
+    """
+
+    name: str
+    signature: str
+    feeds: tuple[NamedType, ...]
+    results: tuple[NamedType, ...]
+    structure: Any
+    workspace_bytes: int
+    checks: tuple[str, ...]
+    uses_state: bool
+
+
+@frozen
+class ExportInterface:
+    """All entries of an exported program, and the state that they share."""
+
+    name: str
+    target: str
+    entries: tuple[Entry, ...]
+    state: StateLayout
+
+
+def layout(variables: Mapping[str, TensorType], *, draws: bool) -> StateLayout:
+    """The layout of a state: variables in order, each at the next line."""
+    arrays, end = [], LINE if draws else 0
+    for name, type_ in variables.items():
+        arrays.append(StateArray(name, type_, end))
+        end += -(-type_.nbytes // LINE) * LINE
+    return StateLayout(tuple(arrays), draws, end)
+
+
+# -- as JSON ----------------------------------------------------------------------------------------------------------
+
+
+def to_plain(interface: ExportInterface) -> dict[str, Any]:
+    """The interface as what JSON holds."""
+    return {
+        "name": interface.name,
+        "target": interface.target,
+        "state": {
+            "bytes": interface.state.nbytes,
+            "draws": interface.state.draws,
+            "arrays": [{**_named(x.name, x.type), "offset": x.offset} for x in interface.state.arrays],
+        },
+        "entries": [
+            {
+                "name": entry.name,
+                "signature": entry.signature,
+                "feeds": [_named(x.name, x.type) for x in entry.feeds],
+                "results": [_named(x.name, x.type) for x in entry.results],
+                "structure": entry.structure,
+                "workspace": entry.workspace_bytes,
+                "checks": list(entry.checks),
+                "uses_state": entry.uses_state,
+            }
+            for entry in interface.entries
+        ],
+    }
+
+
+def _named(name: str, type_: TensorType) -> dict[str, Any]:
+    return {"name": name, "dtype": type_.dtype.name, "shape": list(sizes(type_.shape))}
+
+
+def from_plain(data: Any) -> ExportInterface:
+    """The interface that JSON says.
+
+    Raises:
+        FormatError: it says no interface, or one whose arrays lie outside of their memory.
+    """
+    state = _field(data, "state", dict)
+    arrays = tuple(StateArray(*_name_and_type(item), _count(item, "offset")) for item in _field(state, "arrays", list))
+    known = StateLayout(arrays, _field(state, "draws", bool), _count(state, "bytes"))
+    if any(x.offset % LINE or x.offset + x.type.nbytes > known.nbytes for x in arrays):
+        raise FormatError("a variable lies outside of the state")
+    if len({x.name for x in arrays}) < len(arrays) or (known.draws and known.nbytes < LINE):
+        raise FormatError("a state that contradicts itself")
+    ends = [LINE if known.draws else 0, *(x.offset + x.type.nbytes for x in arrays)]
+    if any(x.offset < end for x, end in zip(arrays, ends, strict=False)):
+        raise FormatError("variables that overlap")
+    entries = tuple(map(_entry, _field(data, "entries", list)))
+    if len({entry.name for entry in entries}) < len(entries) or not entries:
+        raise FormatError("expected entries of different names")
+    return ExportInterface(_field(data, "name", str), _field(data, "target", str), entries, known)
+
+
+def _entry(data: Any) -> Entry:
+    feeds, results = (
+        tuple(NamedType(*_name_and_type(item)) for item in _field(data, key, list)) for key in ("feeds", "results")
+    )
+    checks = _field(data, "checks", list)
+    if not all(isinstance(text, str) for text in checks):
+        raise FormatError("a check without a text")
+    structure = _field(data, "structure", object)
+    leaves: list[int] = []
+    _check_structure(structure, leaves, 0)
+    if leaves != list(range(len(results))):
+        raise FormatError("a nest that does not have each result once")
+    return Entry(
+        _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
+        _count(data, "workspace"), tuple(checks), _field(data, "uses_state", bool),
+    )  # fmt: skip
+
+
+DEEPEST = 64  # of nests
+
+
+def _check_structure(structure: Any, leaves: list[int], depth: int) -> None:
+    match structure:
+        case None:
+            return
+        case int() if not isinstance(structure, bool):
+            leaves.append(structure)
+            return
+        case ["list" | "tuple", *parts] if depth < DEEPEST:
+            pass
+        case ["dict", [*keys], *parts] if depth < DEEPEST and len(keys) == len(parts) == len({*map(repr, keys)}):
+            if not all(isinstance(key, str | int) for key in keys):
+                raise FormatError("a nest whose keys are no text")
+        case _:
+            raise FormatError("no nest of results")
+    for part in parts:
+        _check_structure(part, leaves, depth + 1)
+
+
+def _field(data: Any, key: str, kind: type) -> Any:
+    found = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(found, kind) and not (kind is object and isinstance(data, dict) and key in data):
+        raise FormatError(f"{key}: expected {kind.__name__}, actual {found!r:.80}")
+    return found
+
+
+def _count(data: Any, key: str) -> int:
+    number: int = _field(data, key, int)
+    if isinstance(number, bool) or not 0 <= number <= MOST_BYTES:
+        raise FormatError(f"{key}: expected a number of bytes, actual {number!r:.80}")
+    return number
+
+
+def _name_and_type(data: Any) -> tuple[str, TensorType]:
+    dtype, shape = _field(data, "dtype", str), _field(data, "shape", list)
+    if dtype not in DTYPE_NAMES:
+        raise FormatError(f"dtype: expected one of {', '.join(sorted(DTYPE_NAMES))}, actual {dtype!r:.80}")
+    if not all(type(size) is int and 0 <= size <= MOST_BYTES for size in shape):
+        raise FormatError(f"shape: expected sizes, actual {shape!r:.80}")
+    type_ = TensorType(tuple(shape), dtype_of(dtype))
+    if len(shape) > 64 or math.prod(shape) * type_.dtype.itemsize > MOST_BYTES:
+        raise FormatError(f"shape: too large: {shape!r:.80}")
+    return _field(data, "name", str), type_
