@@ -342,23 +342,32 @@ def form_of(
     feeds: Sequence[Typed],
     fetched: Sequence[tuple[Tensor, int]],
     wrt: Tensor | None = None,
+    *,
+    caller: str = "cfunc",
+    has_state: bool = False,
 ) -> tuple[Form, list[Typed]]:
     """The form of a program's function, and what goes out of it.
 
     Args:
         fetched: the tensors that are fetched, as often as they are mentioned, and which of the program's results each
             is.
+        caller: what errors begin with.
+        has_state: whether the function is given a state that the program may write.
 
     Raises:
         GraphError: an unknown signature, a program of another kind than it asks for, with what it is and what it should
             be.
     """
     if signature == "casadi":
-        raise GraphError("cfunc: CasADi loads external functions from shared libraries, it takes no addresses")
+        raise GraphError(
+            f"{caller}: CasADi loads external functions from shared libraries, it takes no addresses: export the"
+            ' program, exe.export("f.so", format="shared", signature="casadi")'
+        )
     if signature not in SIGNATURES:
-        raise GraphError(f"cfunc: expected a signature of {', '.join(map(repr, SIGNATURES))}, actual {signature!r}")
-    for reason in filter(None, map(_reason, interface.slots)):
-        raise GraphError(f"cfunc: this program cannot be called from C: {reason}")
+        raise GraphError(f"{caller}: expected a signature of {', '.join(map(repr, SIGNATURES))}, actual {signature!r}")
+    for slot in interface.slots:
+        if not (has_state and isinstance(slot, StateSlot)) and (reason := _reason(slot)):
+            raise GraphError(f"{caller}: this program cannot be called from C: {reason}")
     types = {slot.index: slot.type for slot in interface.slots if isinstance(slot, FetchSlot)}
     results = [(x, types[place]) for x, place in fetched]
     first = {place: number for number, (_, place) in reversed(list(enumerate(fetched)))}
@@ -375,14 +384,17 @@ def form_of(
         keys=tuple(n for n, slot in slots if isinstance(slot, KeySlot)),
         counted=any(isinstance(slot, StateSlot) for _, slot in slots),
     )
-    return _Roles(signature, feeds, results, wrt).assign(bare), results
+    return _Roles(signature, feeds, results, wrt, caller).assign(bare), results
 
 
 class _Roles:
     """Finds among a program's feeds and results the arguments of a signature."""
 
-    def __init__(self, signature: str, feeds: Sequence[Typed], results: Sequence[Typed], wrt: Tensor | None) -> None:
+    def __init__(
+        self, signature: str, feeds: Sequence[Typed], results: Sequence[Typed], wrt: Tensor | None, caller: str
+    ) -> None:
         self.signature = signature
+        self.caller = caller
         self.feeds = list(feeds)
         self.results = list(results)
         self.wrt = wrt
@@ -455,7 +467,7 @@ class _Roles:
         if self.wrt is not None:
             x = next((number for number, (feed, _) in enumerate(self.feeds) if feed is self.wrt), -1)
             if x < 0:
-                raise GraphError(f"cfunc: wrt: {self.wrt.name!r} is not fed", source=self.wrt.source)
+                raise GraphError(f"{self.caller}: wrt: {self.wrt.name!r} is not fed", source=self.wrt.source)
         return x, tuple(number for number in range(len(self.feeds)) if number != x)
 
     def _numbers(self, typed: Typed, count: int | None = None, *, check: bool = True) -> int:
@@ -465,11 +477,11 @@ class _Roles:
         n = math.prod(sizes(type_.shape))
         if check and (type_.dtype != F64 or (count is not None and n != count)):
             wanted = "float64" if count is None else f"{count} of float64"
-            text = f"cfunc: {self.signature!r}: {x.name!r}: expected {wanted}, actual {type_}"
+            text = f"{self.caller}: {self.signature!r}: {x.name!r}: expected {wanted}, actual {type_}"
             raise GraphError(text, source=x.source)
         return n if type_.dtype == F64 else -1
 
     def _refuse(self, wanted: str, actual: Sequence[Typed]) -> NoReturn:
         found = ", ".join(f"{x.name!r} {t}" for x, t in actual) or "nothing"
         prototype = SIGNATURES[cast(SignatureName, self.signature)].text
-        raise GraphError(f"cfunc: expected a program that {wanted} for {prototype}, actual {found}")
+        raise GraphError(f"{self.caller}: expected a program that {wanted} for {prototype}, actual {found}")

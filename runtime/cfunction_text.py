@@ -94,8 +94,13 @@ def text(form: Form, target: Target) -> str:
     bind.store(bind.params[0], bind.symbol(words))
     bind.finish()
     _write_program(module, form, words)
-    _ENTRIES[form.signature](module, form)
+    write_entry(module, form)
     return module.text()
+
+
+def write_entry(module: IRModule, form: Form) -> None:
+    """Add ``entry``, the function of the form's signature, which calls ``program``."""
+    _ENTRIES[form.signature](module, form)
 
 
 # -- the program ------------------------------------------------------------------------------------------------------
@@ -114,7 +119,7 @@ def _write_program(module: IRModule, form: Form, bound: str) -> None:
 
     if not on_stack:
         frame = f.call(word(CWord.BLOCK, "ptr"), "ptr", integer(form.frame_bytes))
-        _end_if(f, f.compare("icmp eq", frame, NULL), integer(NO_MEMORY, "i32"))
+        end_if(f, f.compare("icmp eq", frame, NULL), integer(NO_MEMORY, "i32"))
     calls = f.offset(words, CWord.CALLS, "i64")
     if form.counted:
         # First counted, then looked at: who takes state anew sees the call, or the call sees the new table.
@@ -122,13 +127,7 @@ def _write_program(module: IRModule, form: Form, bound: str) -> None:
     place = f.offset(words, CWord.TABLE, "i64")
     given = f.emit("ptr", f"load atomic ptr, {place} seq_cst, align 8")
     f.intrinsic("llvm.memcpy.p0.p0.i64", "void", table, given, integer(8 * form.slots), Value("false", "i1"))
-    for slot, number in form.feed_slots:
-        f.store(_item(f, feeds, number), f.offset(table, slot, "ptr"))
-    dropped = list(itertools.accumulate(map(rounded, form.results), initial=rounded(form.arena_bytes)))
-    for slot, number in form.result_slots:
-        wanted, unwanted = _item(f, results, number), f.offset(frame, dropped[number], "i8")
-        chosen = f.select(f.compare("icmp eq", wanted, NULL), unwanted, wanted)
-        f.store(chosen, f.offset(table, slot, "ptr"))
+    point_slots(f, form, table, feeds, results, f.offset(frame, rounded(form.arena_bytes), "i8"))
     if form.keys:
         f.store(word(CWord.SEED), key)
         run = f.emit("i64", f"atomicrmw add {f.offset(words, CWord.RUN, 'i64')}, i64 1 seq_cst")
@@ -136,22 +135,41 @@ def _write_program(module: IRModule, form: Form, bound: str) -> None:
     for slot in form.keys:
         f.store(key, f.offset(table, slot, "ptr"))
     status = f.call(word(CWord.MAIN, "ptr"), "i32", table, frame, NULL)
-    for number, other in form.repeated:
-        to, source = _item(f, results, number), _item(f, results, other)
-        nbytes, no = integer(form.results[number]), Value("false", "i1")
-        with f.when(f.compare("icmp ne", to, source)):
-            f.intrinsic("llvm.memmove.p0.p0.i64", "void", to, source, nbytes, no)
+    repeat_results(f, form, results)
     if form.counted:
         f.emit("i64", f"atomicrmw sub {calls}, i64 1 seq_cst")
     f.ret(status)
     f.finish()
 
 
-def _item(f: Function, table: Value, number: int) -> Value:
+def point_slots(f: Function, form: Form, table: Value, feeds: Value, results: Value, unwanted: Value) -> None:
+    """Enter the addresses of feeds and results in the table of slots; a result whose address is null lies in the memory
+    ``unwanted``."""
+    for slot, number in form.feed_slots:
+        f.store(item(f, feeds, number), f.offset(table, slot, "ptr"))
+    dropped = list(itertools.accumulate(map(rounded, form.results), initial=0))
+    for slot, number in form.result_slots:
+        wanted = item(f, results, number)
+        chosen = f.select(is_null(f, wanted), f.offset(unwanted, dropped[number], "i8"), wanted)
+        f.store(chosen, f.offset(table, slot, "ptr"))
+
+
+def repeat_results(f: Function, form: Form, results: Value) -> None:
+    """Copy results to where they are wanted once more."""
+    for number, other in form.repeated:
+        to, source = item(f, results, number), item(f, results, other)
+        nbytes, no = integer(form.results[number]), Value("false", "i1")
+        with f.when(f.compare("icmp ne", to, source)):
+            f.intrinsic("llvm.memmove.p0.p0.i64", "void", to, source, nbytes, no)
+
+
+def item(f: Function, table: Value, number: int) -> Value:
+    """The address that stands in a table."""
     return f.load("ptr", f.offset(table, number, "ptr"))
 
 
-def _end_if(f: Function, condition: Value, value: Value | None) -> None:
+def end_if(f: Function, condition: Value, value: Value | None) -> None:
+    """Return ``value`` where a condition holds."""
     wrong, on = f.label("wrong"), f.label("on")
     f.branch_if(condition, wrong, on)
     f.block(wrong)
@@ -159,11 +177,13 @@ def _end_if(f: Function, condition: Value, value: Value | None) -> None:
     f.block(on)
 
 
-def _any(f: Function, conditions: Sequence[Value]) -> Value:
+def any_of(f: Function, conditions: Sequence[Value]) -> Value:
+    """True where one of the conditions holds."""
     return functools.reduce(lambda a, b: f.binary("or", a, b), conditions)
 
 
-def _is_null(f: Function, pointer: Value) -> Value:
+def is_null(f: Function, pointer: Value) -> Value:
+    """True for the null pointer."""
     return f.compare("icmp eq", pointer, NULL)
 
 
@@ -189,7 +209,7 @@ class _Tables:
                 self.feed(number, user)
             case numbers:
                 for place, number in enumerate(numbers):
-                    self.feed(number, _item(self.f, user, place))
+                    self.feed(number, item(self.f, user, place))
 
     def result(self, number: int, address: Value) -> None:
         if number >= 0:
@@ -204,7 +224,7 @@ class _Tables:
     def missing(self, *needed: Value, user: Value | None) -> Value:
         """True where an address is null that must not be."""
         asked = [*needed, *([user] if user is not None and self.form.user else [])]
-        return _any(self.f, [_is_null(self.f, address) for address in asked])
+        return any_of(self.f, [is_null(self.f, address) for address in asked])
 
 
 def _fill(f: Function, address: Value, count: int) -> None:
@@ -213,15 +233,20 @@ def _fill(f: Function, address: Value, count: int) -> None:
         f.store(NAN, f.offset(address, loop.index, "double"))
 
 
+def end_if_missing(f: Function, form: Form, feeds: Value, results: Value) -> None:
+    """Refuse a call whose tables, or an address in them, are null."""
+    for table, count in ((feeds, form.feeds), (results, len(form.results))):
+        if count:
+            end_if(f, is_null(f, table), integer(WRONG_CALL, "i32"))
+            with f.loop(0, count) as loop:
+                missing = is_null(f, f.load("ptr", f.offset(table, loop.index, "ptr")))
+                end_if(f, missing, integer(WRONG_CALL, "i32"))
+
+
 def _write_slots(module: IRModule, form: Form) -> None:
     f = module.function("entry", ["ptr", "ptr", "ptr"], "i32", internal=False)
     feeds, results, _ = f.params
-    for table, count in ((feeds, form.feeds), (results, len(form.results))):
-        if count:
-            _end_if(f, _is_null(f, table), integer(WRONG_CALL, "i32"))
-            with f.loop(0, count) as loop:
-                missing = _is_null(f, f.load("ptr", f.offset(table, loop.index, "ptr")))
-                _end_if(f, missing, integer(WRONG_CALL, "i32"))
+    end_if_missing(f, form, feeds, results)
     f.ret(f.call("program", "i32", feeds, results))
     f.finish()
 
@@ -231,7 +256,7 @@ def _write_logp(module: IRModule, form: Form) -> None:
     n, x, grad, value, user = f.params
     tables = _Tables(f, form)
     wrong = f.binary("or", f.compare("icmp ne", n, integer(form.size)), tables.missing(x, value, user=user))
-    _end_if(f, wrong, integer(WRONG_CALL, "i32"))
+    end_if(f, wrong, integer(WRONG_CALL, "i32"))
     f.ret(_run_density(f, tables, x, grad, value, user))
     f.finish()
 
@@ -241,7 +266,7 @@ def _write_nlopt(module: IRModule, form: Form) -> None:
     n, x, grad, user = f.params
     tables, value = _Tables(f, form), f.stack(8)
     size = f.compare("icmp ne", n, integer(form.size, "i32"))
-    _end_if(f, f.binary("or", size, tables.missing(x, user=user)), NAN)
+    end_if(f, f.binary("or", size, tables.missing(x, user=user)), NAN)
     _run_density(f, tables, x, grad, value, user)
     f.ret(f.load("double", value))
     f.finish()
@@ -267,7 +292,7 @@ def _write_vector(module: IRModule, form: Form) -> None:
     n, m, x, y, user = f.params
     tables = _Tables(f, form)
     sizes = [f.compare("icmp ne", given, integer(size)) for given, size in ((n, form.size), (m, form.out))]
-    _end_if(f, _any(f, [*sizes, tables.missing(x, y, user=user)]), integer(WRONG_CALL, "i32"))
+    end_if(f, any_of(f, [*sizes, tables.missing(x, y, user=user)]), integer(WRONG_CALL, "i32"))
     tables.feed(form.x, x)
     tables.data(user)
     tables.result(form.value, y)
@@ -282,7 +307,7 @@ def _write_ode(module: IRModule, form: Form) -> None:
     f = module.function("entry", ["double", "ptr", "ptr", "ptr"], internal=False)
     t, u, du, p = f.params
     tables, time = _Tables(f, form), f.stack(8)
-    _end_if(f, _is_null(f, du), None)
+    end_if(f, is_null(f, du), None)
     wrong, run, failed, done = (f.label(stem) for stem in ("wrong", "run", "failed", "done"))
     f.branch_if(tables.missing(u, user=p), wrong, run)
     f.block(wrong)
@@ -307,7 +332,7 @@ def _write_scalar(module: IRModule, form: Form) -> None:
     number, user = f.params
     tables, x, value = _Tables(f, form), f.stack(8), f.stack(8)
     f.store(number, x)
-    _end_if(f, tables.missing(x, user=user), NAN)
+    end_if(f, tables.missing(x, user=user), NAN)
     tables.feed(form.x, x)
     _finish_scalar(f, tables, value, user)
 
@@ -317,7 +342,7 @@ def _write_scalars(module: IRModule, form: Form) -> None:
     n, x, user = f.params
     tables, value = _Tables(f, form), f.stack(8)
     size = f.compare("icmp ne", n, integer(form.size, "i32"))
-    _end_if(f, f.binary("or", size, tables.missing(x, user=user)), NAN)
+    end_if(f, f.binary("or", size, tables.missing(x, user=user)), NAN)
     if form.x >= 0:
         tables.feed(form.x, x)
     else:

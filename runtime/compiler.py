@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.binary import Binary
     from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
+    from staticgrad.compiler.program import Program
     from staticgrad.compiler.regions.ranges import RangeError, Ranges
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
@@ -266,6 +267,18 @@ class Compiler:
         """``independent`` for a region."""
         self.store.check_open()
         return self.lock.exclusive(self._alone, region, options)
+
+    def unloaded(
+        self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
+    ) -> Program:
+        """The program of ``independent``, compiled and not loaded: for the target of the options, of any machine."""
+        self.store.check_open()
+        with importing():
+            from staticgrad.compiler.pipeline import compile_region
+        region = self._region(fetches, feeds, options)
+        alone = replace(options, sizes="exact", prepares=False, workers=1, autotune=False, stepwise=False)
+        self.count += 1
+        return self.lock.exclusive(compile_region, region, alone)
 
     def _alone(self, region: Region, options: CompileOptions) -> Binary:
         with importing():

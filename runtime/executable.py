@@ -33,12 +33,14 @@ from staticgrad.warned import warn_of_sizes
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.emit.linked import Optimize
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
     from staticgrad.html.markup import Picture
     from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.cfunction_text import SignatureName
+    from staticgrad.runtime.export.export import ExportReport, Format
     from staticgrad.runtime.native import FastEntry, NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
@@ -374,37 +376,91 @@ class Executable(vectorcall.Forwarding):
             >>> value, slope
             (array([-7.]), array([-1., -2., -3.]))
         """
-        from staticgrad.runtime.cfunction import GRADIENTS, CFunction, form_of
+        from staticgrad.runtime.cfunction import CFunction, form_of
+
+        with_gradient = self._with_gradient(signature, wrt, "cfunc")
+        if with_gradient is not None:
+            return with_gradient.cfunc(signature, wrt=wrt)
+        types = self._latest_types("cfunc")
+        binary = self._compiler.independent(self._wanted(), types, self._options)
+        feeds, fetched = list(types.items()), self._fetched()
+        form, results = form_of(signature, binary.interface, feeds, fetched, wrt)
+        return CFunction(self, binary, self._compiler.store, self._options.target, form, feeds, results)
+
+    def _with_gradient(self, signature: str, wrt: Tensor | None, caller: str) -> Executable | None:
+        """The executable of a lone number and its gradient, where a signature wants one; None elsewhere."""
+        from staticgrad.runtime.cfunction import GRADIENTS
 
         if config.get("BACKEND") == "reference":
             raise StaticGradError("the reference backend compiles nothing: there is no function for C")
-        types = self._latest_types()
-        if signature in GRADIENTS and len(self._leaves) == 1 and self._tensors:
-            from staticgrad.compiler.autodiff.reverse import gradients
+        if signature not in GRADIENTS or len(self._leaves) != 1 or not self._tensors:
+            return None
+        from staticgrad.compiler.autodiff.reverse import gradients
 
-            (value,), x = self._tensors, self.feeds[0] if wrt is None and self.feeds else wrt
-            slopes = gradients(value, [x])
-            shapes = {feed: t.shape for feed, t in types.items()}
-            found: CFunction = self.session.compile([value, *slopes], shapes).cfunc(signature, wrt=wrt)
-            return found
+        (value,), x = self._tensors, self.feeds[0] if wrt is None and self.feeds else wrt
+        slopes = gradients(value, [x])
+        shapes = {feed: t.shape for feed, t in self._latest_types(caller).items()}
+        found: Executable = self.session.compile([value, *slopes], shapes)
+        return found
+
+    def _wanted(self) -> list[Tensor | Node]:
+        """The tensors and ops whose values a program computes, each once."""
         ops = {id(leaf): leaf for leaf in self._leaves if isinstance(leaf, Node)}
-        binary = self._compiler.independent([*self._tensors, *ops.values()], types, self._options)
-        feeds, fetched = list(types.items()), [(self._tensors[place], place) for place in self._places if place >= 0]
-        form, results = form_of(signature, binary.interface, feeds, fetched, wrt)
-        return CFunction(self, binary, self._compiler.store, self._options.target, form, feeds, results)
+        return [*self._tensors, *ops.values()]
+
+    def _fetched(self) -> list[tuple[Tensor, int]]:
+        """The tensors that are fetched, as often as they are mentioned, and which result each is."""
+        return [(self._tensors[place], place) for place in self._places if place >= 0]
+
+    @boundary
+    def export(
+        self,
+        path: str | PathLike[str],
+        format: Format = "object",
+        target: str | Sequence[str] | None = None,
+        name: str | None = None,
+        optimize: Optimize = "speed",
+        *,
+        signature: SignatureName | Literal["casadi"] = "slots",
+        wrt: Tensor | None = None,
+        initial_state: Literal["data", "file"] = "data",
+    ) -> ExportReport:
+        """Write the program to files that run where there is no compiler and no Python: ``sg.export`` of one function.
+
+        The function is called ``name``, by default as the file. Sizes that are open are those of the latest call, and
+        the state is that of the session now.
+
+        Args:
+            signature: the function's type, of those that ``cfunc`` has; ``"slots"`` is given its memory.
+            wrt: the feed that is x, as ``cfunc`` has it.
+
+        See ``sg.export`` for the other arguments, and for what is raised.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> x, w = sg.placeholder((3,), name="x"), sg.Variable([1.0, 2.0, 3.0], name="w")
+            >>> y = sg.Session().compile({"y": x * w}, x)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     report = y.export(pathlib.Path(folder) / "scale.o")
+            ...     print(*(file.name for file in report.files))
+            scale.o scale.h
+        """
+        from staticgrad.runtime.export.export import export_one
+
+        return export_one(path, self, format, target, name, optimize, signature, wrt, initial_state)
 
     def _latest_shapes(self) -> Shapes | None:
         """The shapes of the feeds of the latest program; None before there was one."""
         return next((known for known, runner in self._runners.items() if runner is self._latest), None)
 
-    def _latest_types(self) -> dict[Tensor, TensorType]:
+    def _latest_types(self, caller: str) -> dict[Tensor, TensorType]:
         """The types of the feeds of the latest program; before there was one those that are declared."""
         shapes = self._latest_shapes()
         if shapes is None and all(x.type.static for x in self.feeds):
             return {x: x.type for x in self.feeds}
         if shapes is None:
             raise GraphError(
-                "cfunc: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"
+                f"{caller}: the sizes of the feeds are open and there was no call yet: say them when you compile, as in"
                 " sess.compile(fetches, {x: (100,)})"
             )
         return dict(types_of(self.feeds, shapes))

@@ -227,6 +227,7 @@ if TYPE_CHECKING:
     from staticgrad.parser import parse
     from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.export.export import export
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
     from staticgrad.types import bfloat16
@@ -243,6 +244,7 @@ _LATER = {
     "bfloat16": "staticgrad.types",
     "can_cast": "staticgrad.dtypes",
     "check_gradients": "staticgrad.checking",
+    "export": "staticgrad.runtime.export.export",
     "finfo": "staticgrad.dtypes",
     "function": "staticgrad.functions",
     "gradients": "staticgrad.compiler.autodiff.reverse",
@@ -380,6 +382,7 @@ __all__ = [
     "exp2",
     "expand_dims",
     "expm1",
+    "export",
     "eye",
     "finfo",
     "flatten",

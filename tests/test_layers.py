@@ -65,6 +65,7 @@ LATE = {
     ("staticgrad.graph", "staticgrad.html.graphs"): "what notebooks show of a graph",
     ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",
     ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
+    ("staticgrad.runtime.executable", "staticgrad.runtime.export.export"): "exe.export",
 }
 
 # A third-party package, and the only places that may import it.

@@ -32,6 +32,8 @@ SCALAR_TYPES = {
     "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16",
 }  # fmt: skip
 
+_ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
+
 
 @functools.cache
 def memory_type(dtype: np.dtype) -> str:
@@ -154,14 +156,19 @@ class IRModule:
             items = ", ".join(f"{element} {int(v)}" for v in array.ravel())
         return self._global(name, f"constant [{array.size} x {element}] [{items}], align 64")
 
+    def data(self, name: str, content: bytes, *, internal: bool = True) -> str:
+        """Constant bytes in the module, aligned to a cache line; returns their name."""
+        filled = f'c"{"".join(map(_ESCAPES.__getitem__, content))}"' if any(content) else "zeroinitializer"
+        return self._global(name, f"constant [{len(content)} x i8] {filled}, align 64", internal=internal)
+
     def words(self, name: str, count: int) -> str:
         """Memory for ``count`` 64-bit integers that the code writes, zero at first; returns its name."""
         return self._global(name, f"global [{count} x i64] zeroinitializer, align 64")
 
-    def _global(self, name: str, content: str) -> str:
+    def _global(self, name: str, content: str, *, internal: bool = True) -> str:
         # Pointers are of any type: no bytes at all stand for any global.
         declaration = f"@{name} = external hidden global [0 x i8]\n"
-        self._globals[name] = Definition(f"@{name} = ", True, content, declaration)
+        self._globals[name] = Definition(f"@{name} = ", internal, content, declaration)
         return name
 
     def text(self) -> str:

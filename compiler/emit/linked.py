@@ -1,0 +1,126 @@
+"""Programs for others, linked: the texts of several LLVM modules come in, one module goes out, in any of its forms.
+
+Each entry brings the modules of its program, which define ``main``, and a module that calls it and defines ``entry``.
+Linked together, ``entry`` gets the entry's name and all else is internal, so that programs of any number live beside
+each other. Then LLVM's passes run over the whole: for speed only those that drop what nobody uses and what is there
+twice, as emitters write the form that the code generator wants; for size the pipeline of ``-Oz``.
+
+    Linked ::= object | assembly | text | bitcode | shared image
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from staticgrad.compiler.emit.codegen import lock
+from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.errors import StaticGradError
+from staticgrad.frozen import frozen
+
+Optimize = Literal["speed", "size"]
+ENTRY, MAIN = "entry", "main"
+CONSTANTS = (
+    b".rodata",
+    b".data",
+    b".srodata",
+    b"DATA",
+    b"__const",
+    b"__literal",
+)  # what such sections' names begin with
+
+
+@frozen
+class Linked:
+    """A module in its forms: the relocatable object, LLVM text, LLVM bitcode; and how many bytes of code and of
+    constants it has."""
+
+    object: bytes
+    text: str
+    bitcode: bytes
+    code_bytes: int
+    constant_bytes: int
+
+
+def link_modules(
+    entries: Mapping[str, Sequence[str]], shared: Sequence[str], target: Target, optimize: Optimize = "speed"
+) -> Linked:
+    """Link the modules of each entry, by the names under which others see them, and those that all ``shared``.
+
+    Raises:
+        StaticGradError: LLVM has no code generator for the target.
+        RuntimeError: malformed text; with LLVM's message.
+    """
+    import llvmlite.binding as llvm
+
+    with lock:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        machine = _machine(llvm, target)
+        context = llvm.create_context()
+
+        def parsed(text: str) -> Any:
+            module = llvm.parse_assembly(text, context)
+            module.triple, module.data_layout = machine.triple, str(machine.target_data)
+            return module
+
+        whole = parsed("")
+        for name, texts in entries.items():
+            part = parsed("")
+            for text in texts:
+                part.link_in(parsed(text))
+            _hide(part)
+            part.get_function(ENTRY).name = name
+            whole.link_in(part)
+        for text in shared:
+            whole.link_in(parsed(text))
+        whole.verify()
+        _optimize(llvm, whole, machine, optimize)
+        content: bytes = machine.emit_object(whole)
+        return Linked(content, str(whole), whole.as_bitcode(), *_section_bytes(llvm, content))
+
+
+def _hide(module: Any) -> None:
+    """Make internal what a module defines beside its entry."""
+    for item in (*module.functions, *module.global_variables):
+        if not item.is_declaration and item.name != ENTRY:
+            item.visibility, item.linkage = "default", "internal"
+
+
+def _machine(llvm: Any, target: Target) -> Any:
+    isa = target.isa
+    is_native = isa.arch in ("", host_arch())
+    triple = llvm.get_process_triple() if is_native else f"{isa.arch}-unknown-linux-gnu"
+    try:
+        found = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise StaticGradError(f"LLVM has no code generator for {target.name}: {error}") from error
+    return found.create_target_machine(cpu=isa.cpu, features=isa.features, opt=2, reloc="pic", codemodel="small")
+
+
+def _optimize(llvm: Any, module: Any, machine: Any, optimize: Optimize) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    if optimize == "size":
+        for function in module.functions:
+            if not function.is_declaration:
+                for attribute in ("minsize", "optsize"):
+                    function.add_function_attribute(attribute)
+        builder.getModulePassManager().run(module, builder)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_merge_functions_pass()
+    passes.add_constant_merge_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+
+
+def _section_bytes(llvm: Any, content: bytes) -> tuple[int, int]:
+    """Bytes of code and of constants in an object."""
+    code = constants = 0
+    for section in llvm.ObjectFileRef.from_data(content).sections():
+        if section.is_text():
+            code += section.size()
+        elif (section.name() or b"").startswith(CONSTANTS):
+            constants += section.size()
+    return code, constants

@@ -1,0 +1,157 @@
+"""The C header of an exported program: its interface comes in, text for C99 and C++ goes out.
+
+Every array has a constant with its place in the table of pointers, and a comment with its shape and type; every
+variable has one with its offset in the state. Names of C are made of the graph's: ``layer/weight`` becomes
+``LAYER_WEIGHT``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from staticgrad.errors import GraphError
+from staticgrad.runtime.cfunction import SIGNATURES
+from staticgrad.runtime.export.interface import LINE, Entry, ExportInterface, NamedType
+from staticgrad.types import TensorType, sizes
+
+SLOTS = "int NAME(const void *const *in, void *const *out, void *workspace, void *state)"
+C_TYPES = {
+    "float32": "float", "float64": "double", "bool": "uint8_t, 0 or 1", "float16": "uint16_t, the bits of a binary16",
+    "bfloat16": "uint16_t, the upper half of a float",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+KEYWORDS = frozenset((
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "main",
+    "class", "delete", "new", "operator", "private", "protected", "public", "template", "this", "throw", "try",
+    "using", "virtual", "namespace", "bool", "memcpy", "memmove", "memset",
+))  # fmt: skip
+IDENTIFIER = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+def check_identifier(name: str) -> str:
+    """A name as C and C++ allow it.
+
+    Raises:
+        GraphError: it is none.
+    """
+    if not IDENTIFIER.fullmatch(name) or name in KEYWORDS:
+        raise GraphError(f"export: expected a name that C allows (letters, digits, _), actual {name!r}")
+    return name
+
+
+def identifier(text: str) -> str:
+    """A name for C that resembles a text."""
+    plain = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    name = plain if plain[:1].isalpha() else f"n{plain}"
+    return f"{name}_" if name in KEYWORDS else name
+
+
+def initial_name(interface: ExportInterface) -> str:
+    """The name of the constant with the state as it begins."""
+    return f"{interface.name}_initial_state"
+
+
+def header(interface: ExportInterface, *, has_initial: bool, version: str) -> str:
+    """The text of the header.
+
+    Args:
+        has_initial: whether the state as it begins is a constant of the object.
+        version: staticgrad's.
+    """
+    guard = f"{interface.name.upper()}_H"
+    lines = [
+        f"/* {interface.name}: compiled by staticgrad {version} for {interface.target}.",
+        " *",
+        " * Functions return 0; a positive number where a check of the program failed, which is listed with them, and",
+        " * then no state has been written; a negative one where the call was wrong: a pointer that is needed is null.",
+        " * They allocate nothing and may run at once, each with a workspace of its own, and where one writes a state",
+        " * with a state of its own. Arrays are row-major, without gaps, and aligned as their elements. */",
+        f"#ifndef {guard}", f"#define {guard}",
+        "#include <stddef.h>", "#include <stdint.h>",
+        "#ifdef __cplusplus", 'extern "C" {', "#endif",
+        *_state(interface, has_initial),
+    ]  # fmt: skip
+    for entry in interface.entries:
+        lines += ["", *_entry(entry)]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", f"#endif /* {guard} */", ""]
+    return "\n".join(lines)
+
+
+def _state(interface: ExportInterface, has_initial: bool) -> Iterator[str]:
+    state, prefix = interface.state, interface.name.upper()
+    yield ""
+    yield f"/* Workspaces and the state begin at a multiple of {prefix}_ALIGNMENT bytes. */"
+    yield f"#define {prefix}_ALIGNMENT {LINE}"
+    if not state.nbytes:
+        return
+    yield ""
+    if has_initial:
+        yield f"/* The state, a copy of {initial_name(interface)} at first: offsets in bytes. */"
+    else:
+        yield "/* The state, which begins as the file beside this header: offsets in bytes. */"
+    yield f"#define {prefix}_STATE_BYTES {state.nbytes}"
+    places = _named(((x.name, x.type) for x in state.arrays), f"{prefix}_STATE_", ("BYTES",))
+    if state.draws:
+        yield f"#define {prefix}_STATE_SEED 0 /* int64_t, of random numbers */"
+        yield f"#define {prefix}_STATE_RUN 8 /* int64_t: how many runs have drawn random numbers */"
+    for (constant, text), array in zip(places, state.arrays, strict=True):
+        yield f"#define {constant} {array.offset} /* {text} */"
+    if has_initial:
+        yield f"extern const unsigned char {initial_name(interface)}[{prefix}_STATE_BYTES];"
+
+
+def _entry(entry: Entry) -> Iterator[str]:
+    prefix = entry.name.upper()
+    yield f"/* {entry.name} */"
+    if entry.signature == "slots":
+        yield f"#define {prefix}_WORKSPACE_BYTES {entry.workspace_bytes}"
+        yield from _places(entry.feeds, f"{prefix}_IN_", f"{prefix}_INS")
+        yield from _places(entry.results, f"{prefix}_OUT_", f"{prefix}_OUTS")
+        prototype = SLOTS
+    else:
+        for way, arrays in (("in", entry.feeds), ("out", entry.results)):
+            for place, array in enumerate(arrays):
+                yield f"/* {way}[{place}]: {_comment(array.name)}, {type_text(array.type)} */"
+        prototype = SIGNATURES[entry.signature].prototype  # type: ignore[index]
+    for number, message in enumerate(entry.checks, 1):
+        yield f"/* status {number}: {_comment(message)} */"
+    if entry.signature == "slots" and not entry.uses_state:
+        yield "/* It has no state: that pointer may be null. */"
+    yield f"{prototype.replace('NAME', entry.name)};"
+
+
+def _places(arrays: Sequence[NamedType], prefix: str, count: str) -> Iterator[str]:
+    yield "enum {"
+    for place, (constant, text) in enumerate(_named(((x.name, x.type) for x in arrays), prefix)):
+        yield f"    {constant} = {place}, /* {text} */"
+    yield f"    {count} = {len(arrays)}"
+    yield "};"
+
+
+def _named(arrays: Iterable[tuple[str, TensorType]], prefix: str, taken: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """The name of a constant for each array, and what a comment says of it."""
+    used = set(taken)
+    named = []
+    for name, type_ in arrays:
+        stem = constant = identifier(name).upper()
+        number = 1
+        while constant in used:
+            number += 1
+            constant = f"{stem}_{number}"
+        used.add(constant)
+        named.append((f"{prefix}{constant}", f"{_comment(name)}: {type_text(type_)}"))
+    return named
+
+
+def type_text(type_: TensorType) -> str:
+    """An array in C's terms: ``float [32][10]``, ``double``."""
+    shape = "".join(f"[{size}]" for size in sizes(type_.shape))
+    return f"{C_TYPES[type_.dtype.name]}{' ' if shape else ''}{shape}"
+
+
+def _comment(text: str) -> str:
+    """A text as a comment may hold it, in one line."""
+    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *").encode("ascii", "replace").decode()
