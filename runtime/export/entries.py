@@ -41,12 +41,14 @@ class EntryForm:
         constants: slots that are arrays of the program's own, and their bytes.
         variables: slots that lie in the state, and their offsets.
         initial: the state, where the function isn't given it.
+        feed_bytes: bytes of each feed.
     """
 
     form: Form
     constants: tuple[tuple[int, bytes], ...] = ()
     variables: tuple[tuple[int, int], ...] = ()
     initial: bytes = b""
+    feed_bytes: tuple[int, ...] = ()
 
     @property
     def uses_state(self) -> bool:
@@ -86,7 +88,7 @@ def _write_slots(module: IRModule, entry: EntryForm) -> None:
     if given:
         end_if(f, any_of(f, [is_null(f, address) for address in given]), integer(WRONG_CALL, "i32"))
     end_if_missing(f, entry.form, feeds, results)
-    _point_memory(f, entry, table, state, key)
+    point_memory(f, entry, table, state, key)
     point_slots(f, entry.form, table, feeds, results, workspace)
     status = f.call(MAIN, "i32", table, workspace, NULL)
     repeat_results(f, entry.form, results)
@@ -101,7 +103,7 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
     feeds, results = f.params
     table, key, frame = f.stack(8 * (form.slots + 1)), f.stack(16), f.stack(max(form.frame_bytes, 1))
     state = f.symbol(module.data("state", entry.initial)) if entry.initial else NULL
-    _point_memory(f, entry, table, state, key)
+    point_memory(f, entry, table, state, key)
     point_slots(f, form, table, feeds, results, f.offset(frame, rounded(form.arena_bytes), "i8"))
     status = f.call(MAIN, "i32", table, frame, NULL)
     repeat_results(f, form, results)
@@ -109,7 +111,7 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
     f.finish()
 
 
-def _point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
+def point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
     """Enter the addresses of constants and of what lies in the state; count a run that draws random numbers."""
 
     def enter(slot: int, address: Value) -> None:

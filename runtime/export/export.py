@@ -18,7 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -33,6 +33,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.cfunction import form_of
 from staticgrad.runtime.cfunction_text import MOST_ON_STACK
+from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
 from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
 from staticgrad.runtime.export.interface import Entry, ExportInterface, NamedType, StateLayout, layout
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.state import SessionState
 
+Described = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries as their callers know them
 Format = Literal["object", "shared", "program", "llvm"]
 InitialState = Literal["data", "file"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
+CASADI = "casadi"  # a signature of several functions
 LINKERS = ("cc", "gcc", "clang")
 
 
@@ -160,7 +163,11 @@ def export_one(
     path = Path(path)
     whole = executable._with_gradient(signature, wrt, "export") or executable
     function = check_identifier(name) if name is not None else identifier(path.stem)
-    return _export(path, {function: whole}, format, target, name, optimize, signature, wrt, initial_state)
+    entries, described = {function: whole}, None
+    if signature == CASADI:
+        entries = casadi.columns(executable, function)
+        described = functools.partial(casadi.described, executable=executable)
+    return _export(path, entries, format, target, name, optimize, signature, wrt, initial_state, described)
 
 
 def _export(
@@ -173,6 +180,7 @@ def _export(
     signature: str,
     wrt: Tensor | None,
     initial: InitialState,
+    described: Described | None = None,
 ) -> ExportReport:
     for what, given, known in (
         ("format", format, FORMATS),
@@ -181,6 +189,8 @@ def _export(
     ):
         if given not in known:
             raise StaticGradError(f"export: {what}: expected one of {', '.join(map(repr, known))}, actual {given!r}")
+    if signature == CASADI and format not in ("shared", "object"):
+        raise StaticGradError(f"export: CasADi loads a format of 'shared' or 'object', actual {format!r}")
     targets = _targets(target, format)
     if not entries:
         raise GraphError("export: expected executables by the names of their functions, actual none")
@@ -192,7 +202,7 @@ def _export(
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
                          f" its state, actual {len(stores)} sessions")  # fmt: skip
     (store,) = stores.values()
-    made = [_Exported(stem, entries, store, one, optimize, signature, wrt) for one in targets]
+    made = [_Exported(stem, entries, store, one, optimize, signature, wrt, described) for one in targets]
     writer = {"object": _write_object, "shared": _write_shared, "llvm": _write_llvm, "program": _write_program}[format]
     return writer(path, made, initial)
 
@@ -227,6 +237,7 @@ class _Exported:
         optimize: Optimize,
         signature: str,
         wrt: Tensor | None,
+        described: Described | None,
     ) -> None:
         self.target = target
         self.optimize = optimize
@@ -238,16 +249,24 @@ class _Exported:
         self.initial = _initial(store, state)
         self._forms = {entry: one.entry(state, self.initial) for entry, one in compiled.items()}
         self._programs = {entry: one.texts for entry, one in compiled.items()}
-        described = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
+        found = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
+        known = described(found) if described is not None else found
+        self.is_casadi = signature == CASADI
         has_state = signature == "slots"
-        self.interface = ExportInterface(name, target.name, described, state if has_state else StateLayout())
+        self.interface = ExportInterface(
+            name, target.name, described(known) if described else known, state if has_state else StateLayout()
+        )
         if not has_state:
             self.initial = b""
 
     def linked(self, *, with_initial: bool) -> Linked:
         """The module of all entries."""
-        modules = {entry: [text(form, self.target), *self._programs[entry]] for entry, form in self._forms.items()}
         shared = [initial_state(initial_name(self.interface), self.initial, self.target)] if with_initial else []
+        write = text
+        if self.is_casadi:
+            write = casadi.text
+            shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
+        modules = {entry: [write(form, self.target), *self._programs[entry]] for entry, form in self._forms.items()}
         return link_modules(modules, shared, self.target, self.optimize)
 
 
@@ -263,13 +282,13 @@ class _Compiled:
         self.interface: Interface = program.interface
         self.texts = program.modules
         feeds = list(types.items())
-        has_state = signature == "slots"
-        self.form, results = form_of(
-            signature, self.interface, feeds, executable._fetched(), wrt, caller="export", has_state=has_state
-        )
+        self._has_state = has_state = signature == "slots"
+        self._signature = signature
+        kind, fetched = "slots" if signature == CASADI else signature, executable._fetched()
+        self.form, results = form_of(kind, self.interface, feeds, fetched, wrt, caller="export", has_state=has_state)
         if not has_state and self.form.keys:
             raise GraphError(f"export: {signature!r}: the program draws random numbers, which need a state: 'slots'")
-        if not has_state and self.form.frame_bytes > MOST_ON_STACK:
+        if signature not in ("slots", CASADI) and self.form.frame_bytes > MOST_ON_STACK:
             raise GraphError(
                 f"export: {signature!r}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
                 f" {self.form.frame_bytes}: 'slots' is given its memory"
@@ -282,19 +301,18 @@ class _Compiled:
         slots = list(enumerate(self.interface.slots))
         constants = tuple((n, slot.value.tobytes()) for n, slot in slots if isinstance(slot, ConstantSlot))
         variables = tuple((n, state.offset(slot.name)) for n, slot in slots if isinstance(slot, StateSlot))
-        own = b"" if self.form.signature == "slots" else initial
-        return EntryForm(self.form, constants, variables, own)
+        feed_bytes = tuple(feed.type.nbytes for feed in self.feeds)
+        return EntryForm(self.form, constants, variables, b"" if self._has_state else initial, feed_bytes)
 
     def described(self, name: str, form: EntryForm) -> Entry:
         """The entry as its caller knows it."""
-        is_slots = self.form.signature == "slots"
         checks = tuple(
             f"{check.message or check.kind}{'' if check.source is None else f' ({check.source})'}"
             for check in self.interface.checks
         )
         return Entry(
-            name, self.form.signature, tuple(self.feeds), tuple(self.results), self._structure,
-            form.workspace_bytes if is_slots else 0, checks, is_slots and form.uses_state,
+            name, self._signature, tuple(self.feeds), tuple(self.results), self._structure,
+            form.workspace_bytes if self._has_state else 0, checks, self._has_state and form.uses_state,
         )  # fmt: skip
 
 
@@ -337,7 +355,7 @@ def _initial(store: SessionState, state: StateLayout) -> bytes:
 def _written(path: Path, content: bytes, made: _Exported, linked: Linked, initial: InitialState) -> ExportReport:
     """Write a file, the header beside it, and the state if that is a file."""
     files = {path: content}
-    if made.interface.entries:
+    if not made.is_casadi:  # CasADi asks the functions
         has_data = bool(made.initial) and initial == "data"
         text = header(made.interface, has_initial=has_data, version=_version())
         files[path.with_suffix(".h")] = text.encode()
