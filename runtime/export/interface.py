@@ -65,6 +65,7 @@ class Entry:
             the numbers of results as leaves, None for ops and empty nests.
         checks: what a positive status says, from 1 on: a message and the line of the user's source.
         uses_state: whether the state has to be given.
+        threads: how many may share its work, 0 where it has no function for that.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Entry:
     workspace_bytes: int
     checks: tuple[str, ...]
     uses_state: bool
+    threads: int = 0
 
 
 @frozen
@@ -119,6 +121,7 @@ def to_plain(interface: ExportInterface) -> dict[str, Any]:
                 "workspace": entry.workspace_bytes,
                 "checks": list(entry.checks),
                 "uses_state": entry.uses_state,
+                "threads": entry.threads,
             }
             for entry in interface.entries
         ],
@@ -166,6 +169,7 @@ def _entry(data: Any) -> Entry:
     return Entry(
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
         _count(data, "workspace"), tuple(checks), _field(data, "uses_state", bool),
+        _count(data, "threads"),
     )  # fmt: skip
 
 
