@@ -1,4 +1,4 @@
-"""Where arrays lie: memory that begins at a cache line, and the address of an array's data."""
+"""Memory of arrays: aligned to cache lines; and the address of an array's data."""
 
 from __future__ import annotations
 
