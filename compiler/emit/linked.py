@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from staticgrad.compiler.emit.codegen import lock
-from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.compiler.emit.target import Target
+from staticgrad.config import host_arch
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 

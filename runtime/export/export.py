@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from staticgrad import nest
 from staticgrad.compiler.emit.linked import Linked, Optimize, link_modules
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target, host_arch
+from staticgrad.compiler.emit.target import TARGETS, Target, current_target
 from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
+from staticgrad.config import host_arch
 from staticgrad.errors import GraphError, StaticGradError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
@@ -36,7 +37,7 @@ from staticgrad.runtime.cfunction_text import MOST_ON_STACK
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
 from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
-from staticgrad.runtime.export.interface import Entry, ExportInterface, NamedType, StateLayout, layout
+from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, StateLayout, layout
 from staticgrad.runtime.files import replace as replace_file
 from staticgrad.tables import byte_text
 from staticgrad.types import TensorType
@@ -146,7 +147,7 @@ def export(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     report = sg.export(pathlib.Path(folder) / "model.o", {"train": step, "predict": sess.compile(x * w, x)})
         ...     print([entry.name for entry in report.interface.entries], report.interface.state.nbytes)
-        ['train', 'predict'] 64
+        ['train', 'predict'] 128
     """
     how = _How(format, optimize, "slots", None, initial_state, threads)
     return _export(Path(path), entries, target, name, how)
@@ -342,8 +343,8 @@ class _Compiled:
         """The entry as its caller knows it."""
         has_state = self._how.has_state
         checks = tuple(
-            f"{check.message or check.kind}{'' if check.source is None else f' ({check.source})'}"
-            for check in self.interface.checks
+            ExportedCheck(c.kind, c.message, str(c.source or ""), c.size, c.offset, c.wraps)
+            for c in self.interface.checks
         )
         return Entry(
             name, self._how.signature, tuple(self.feeds), tuple(self.results), self._structure,

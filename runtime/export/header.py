@@ -136,8 +136,8 @@ def _entry(entry: Entry) -> Iterator[str]:
             for place, array in enumerate(arrays):
                 yield f"/* {way}[{place}]: {_comment(array.name)}, {type_text(array.type)} */"
         prototype = SIGNATURES[entry.signature].prototype  # type: ignore[index]
-    for number, message in enumerate(entry.checks, 1):
-        yield f"/* status {number}: {_comment(message)} */"
+    for number, check in enumerate(entry.checks, 1):
+        yield f"/* status {number}: {_comment(str(check))} */"
     if entry.signature == "slots" and not entry.uses_state:
         yield "/* It has no state: that pointer may be null. */"
     yield f"{prototype.replace('NAME', entry.name)};"
