@@ -11,7 +11,6 @@ but its order.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,8 +20,9 @@ import numpy as np
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
-from staticgrad.runtime import files, tensorfile
+from staticgrad.runtime import files, graphfile, tensorfile
 from staticgrad.runtime.state import SessionState
+from staticgrad.runtime.tensorfile import digest_of
 
 FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
@@ -36,36 +36,30 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
             state.
     """
     store.graph.settle_names()
-    files.replace(path, store.lock.shared(_contents, store, chosen))  # values of one moment
+    files.replace(path, store.lock.shared(_file, store, chosen))  # values of one moment
 
 
-def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
-    written = {key: key for key in store.graph.variables} if chosen is None else chosen
-    values = {name: store.array(key) for name, key in written.items()}
-    notes = {"format": FORMAT}
-    if chosen is None:
-        notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-    notes |= _declared_text(store, written)
+def copied(store: SessionState) -> tuple[dict[str, Array], dict[str, str]]:
+    """Copies of all that ``save`` writes, of one moment: arrays by name and notes, without the digest."""
+    store.graph.settle_names()
+    values, notes = store.lock.shared(_contents, store, None, np.array)
+    return values, notes
+
+
+def _file(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
+    values, notes = _contents(store, chosen, np.asarray)
     return tensorfile.to_bytes(values, notes | {"digest": digest_of(values, notes)})
 
 
-def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
-    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
-    digest itself. The order in which a file has them does not count."""
-    digest = hashlib.sha256()
-
-    def add(*texts: str) -> None:
-        for text in texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little") + content)
-
-    for key in sorted(notes.keys() - {"digest"}):
-        add("note", key, notes[key])
-    for name in sorted(values):
-        value = values[name]
-        add("array", name, value.dtype.name, str(value.shape))
-        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def _contents(
+    store: SessionState, chosen: Mapping[str, str] | None, as_kept: Callable[[Array], Array]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    written = {key: key for key in store.graph.variables} if chosen is None else chosen
+    values = {name: as_kept(store.array(key)) for name, key in written.items()}
+    notes = {"format": FORMAT}
+    if chosen is None:
+        notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
+    return values, notes | _declared_text(store, written)
 
 
 def restore(
@@ -104,12 +98,17 @@ def restore(
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays and the notes of a file of this module's.
+    """The arrays and the notes of a file of this module's, or of the state in the file of a graph.
 
     Raises:
         FormatError: a damaged or foreign file.
         OSError: the file can't be read.
     """
+    if graphfile.is_graph(path):
+        state = graphfile.read(path).state
+        if state is None:
+            raise FormatError(f"{path}: a graph without state: sg.save_graph(path, session=sess) writes both")
+        return state
     values, notes = tensorfile.read(path)
     _check_whole(path, values, notes)
     return values, notes

@@ -229,6 +229,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
+    from staticgrad.saving import load_graph, save_graph
     from staticgrad.types import bfloat16
 
 __version__ = "0.1.0"
@@ -252,9 +253,11 @@ _LATER = {
     "isdtype": "staticgrad.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
+    "load_graph": "staticgrad.saving",
     "minimize": "staticgrad.minimization",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
+    "save_graph": "staticgrad.saving",
     "value_and_grad": "staticgrad.functions",
     "vmap": "staticgrad.compiler.batching",
 }
@@ -431,6 +434,7 @@ __all__ = [
     "lgamma",
     "linalg",
     "linspace",
+    "load_graph",
     "log",
     "log1mexp",
     "log1p",
@@ -490,6 +494,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "save_graph",
     "scan",
     "scatter",
     "searchsorted",
