@@ -40,8 +40,8 @@ class ElfSection:
 
 @frozen
 class ElfFile:
-    """What an ELF file says of itself: bytes of memory by what they hold, functions that it defines for others, and
-    symbols that others have to define."""
+    """The contents of an ELF file: bytes of memory by what they hold, functions that it defines for others with their
+    bytes, and symbols that others have to define."""
 
     type: str
     machine: str
@@ -50,7 +50,7 @@ class ElfFile:
     rodata: int
     data: int
     bss: int
-    functions: tuple[tuple[str, int], ...]  # with their bytes
+    functions: tuple[tuple[str, int], ...]
     undefined: tuple[str, ...]
 
     @property
@@ -159,7 +159,7 @@ class _Reader:
 
 
 def _holds(section: ElfSection) -> str:
-    """What a section of memory holds."""
+    """The kind of bytes in a section of memory."""
     if section.flags & _EXECUTE:
         return "text"
     if not section.flags & _WRITE:

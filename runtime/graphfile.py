@@ -133,7 +133,7 @@ def is_graph(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> GraphFile:
-    """What the files of a graph hold.
+    """The text, arrays and state that the files of a graph hold.
 
     Raises:
         FormatError: a damaged or foreign file, or one of a newer version.

@@ -151,7 +151,10 @@ def _compile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a graph, as sg.save_graph writes it")
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="the file to write")
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of OUT; default {FORMATS[0]}")
-    parser.add_argument("--target", metavar="T", help="the machine to compile for; default: this one")
+    parser.add_argument(
+        "--target", metavar="T", action="append",
+        help="the processor to compile for, default this one; may be repeated for a program",
+    )  # fmt: skip
     parser.add_argument("--optimize", choices=("speed", "size"), default="speed", help="default speed")
     parser.add_argument("--name", metavar="N", help="what the names in C begin with; default: that of OUT")
     parser.add_argument(
@@ -344,8 +347,7 @@ def _program(path: Path) -> tuple[Program, list[str], list[str]]:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
-    from staticgrad.filekinds import report
-    from staticgrad.runtime.export import export
+    from staticgrad.runtime.export.export import export
     from staticgrad.runtime.graphfile import read
     from staticgrad.runtime.session import Session
     from staticgrad.saving import bound, load_graph, whole
@@ -361,13 +363,14 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.state is not None or read(arguments.file).state is not None:
         session.restore(arguments.state or arguments.file)
     programs = {name: session.compile(fetches, feeds) for name, (fetches, feeds) in chosen.items()}
-    export(
-        arguments.out, programs, format=arguments.format, target=arguments.target, name=arguments.name,
-        optimize=arguments.optimize,
+    several = arguments.target is not None and len(arguments.target) > 1
+    target = arguments.target if several or arguments.target is None else arguments.target[0]
+    print(
+        export(
+            arguments.out, programs, format=arguments.format, target=target, name=arguments.name,
+            optimize=arguments.optimize,
+        )
     )  # fmt: skip
-    print(f"{arguments.out}: {', '.join(programs)}")
-    if arguments.format in ("object", "shared"):
-        print(report(arguments.out))
 
 
 def _view(arguments: argparse.Namespace) -> None:

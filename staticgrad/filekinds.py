@@ -144,7 +144,7 @@ def tensors_text(path: Path) -> str:
 
 # -- object files ---------------------------------------------------------------------------------------------------
 
-_SIZES = re.compile(r"^[ \t]*#define[ \t]+(\w*(?:WORKSPACE|STATE)\w*(?:BYTES|SIZE))[ \t]+\(?([0-9]+)", re.MULTILINE)
+_SIZES = re.compile(r"^#define (\w+_(?:WORKSPACE|STATE)_BYTES) ([0-9]+)", re.MULTILINE)
 
 
 def _object(path: Path) -> str:

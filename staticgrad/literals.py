@@ -25,7 +25,7 @@ from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
-from staticgrad.types import Dim, Shape, Size, TensorType, sizes
+from staticgrad.types import Dim, Quotient, Shape, Size, TensorType, sizes
 
 ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int), "V": (float, int)}
 
@@ -166,6 +166,7 @@ class Made:
 
 
 MOST_TERMS = 64  # of a size, and factors in a term
+MOST_NESTED = 16  # quotients within quotients
 MOST_ELEMENTS = 1 << 63  # that a size, or a factor in one, stands for
 
 
@@ -175,9 +176,20 @@ def as_size(value: Any) -> Size:
         return value
     if isinstance(value, Dim) and len(value.terms) <= MOST_TERMS:
         if all(len(atoms) <= MOST_TERMS and abs(factor) <= MOST_ELEMENTS for atoms, factor in value.terms):
+            _check_nesting(value, MOST_NESTED)
             return value
         raise FormatError("a size has too many factors")
     raise FormatError(f"expected a size, actual {repr(value)[:80]}")
+
+
+def _check_nesting(size: Size, left: int) -> None:
+    if left < 0:
+        raise FormatError("a size has too many quotients within quotients")
+    for atoms, _ in size.terms if isinstance(size, Dim) else ():
+        for atom in atoms:
+            if isinstance(atom, Quotient):
+                _check_nesting(atom.numerator, left - 1)
+                _check_nesting(atom.denominator, left - 1)
 
 
 # -- classes --------------------------------------------------------------------------------------------------------
