@@ -76,7 +76,7 @@ def read(path: str | os.PathLike[str]) -> ElfFile:
         content = file.read()
     try:
         return _Reader(content).file()
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError) as error:
         raise FormatError(f"{os.fspath(path)}: no ELF file, or a damaged one: {error}") from None
 
 
@@ -92,6 +92,8 @@ class _Reader:
         self.word = "Q" if self.wide else "I"
 
     def unpack(self, form: str, offset: int) -> tuple[int, ...]:
+        if offset > len(self.content):
+            raise ValueError("a table lies outside of the file")
         return struct.unpack_from(self.order + form, self.content, offset)
 
     def file(self) -> ElfFile:
@@ -121,6 +123,8 @@ class _Reader:
                 raise ValueError("a section lies outside of the file")
         if not count:
             return []
+        if names >= count:
+            raise ValueError("the names of sections are in none of them")
         return [
             ElfSection(self.text(found[names], row[0]), s.kind, s.flags, s.offset, s.nbytes, s.link, s.entry_bytes)
             for s, row in zip(found, rows, strict=True)
@@ -150,6 +154,8 @@ class _Reader:
                     row[0], row[3], row[5], row[2])  # fmt: skip
                 if info >> 4 not in (_GLOBAL, _WEAK) or not name:
                     continue
+                if section.link >= len(sections):
+                    raise ValueError("the names of symbols are in no section")
                 text = self.text(sections[section.link], name)
                 if not home:
                     undefined[text] = None

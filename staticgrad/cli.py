@@ -347,7 +347,6 @@ def _program(path: Path) -> tuple[Program, list[str], list[str]]:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
-    from staticgrad.runtime.export.export import export
     from staticgrad.runtime.graphfile import read
     from staticgrad.runtime.session import Session
     from staticgrad.saving import bound, load_graph, whole
@@ -363,6 +362,8 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.state is not None or read(arguments.file).state is not None:
         session.restore(arguments.state or arguments.file)
     programs = {name: session.compile(fetches, feeds) for name, (fetches, feeds) in chosen.items()}
+    from staticgrad.runtime.export.export import export
+
     several = arguments.target is not None and len(arguments.target) > 1
     target = arguments.target if several or arguments.target is None else arguments.target[0]
     print(
