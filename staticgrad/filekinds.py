@@ -144,33 +144,36 @@ def tensors_text(path: Path) -> str:
 
 # -- object files ---------------------------------------------------------------------------------------------------
 
-_SIZES = re.compile(r"^#define (\w+_(?:WORKSPACE|STATE)_BYTES) ([0-9]+)", re.MULTILINE)
+_SIZES = re.compile(r"^#define (\w+_(?:WORKSPACE|STATE)_BYTES) ([0-9]{1,18})\b", re.MULTILINE)
 
 
 def _object(path: Path) -> str:
     from staticgrad.runtime import elf
 
     file = elf.read(path)
+    header = memory_of_header(path.with_suffix(".h"))
+    state = sum(nbytes for name, nbytes in header if name.endswith("_STATE_BYTES"))
+    workspace = max((nbytes for name, nbytes in header if name.endswith("_WORKSPACE_BYTES")), default=0)
+    of_header = f", state {state}, the largest workspace {workspace}" if header else ""
     rows: Rows = [
         ("file", f"{file.type}, {file.machine}, {file.bits} bits"),
         *((name, str(getattr(file, name))) for name in ("text", "rodata", "data", "bss")),
         ("flash", f"{file.flash} bytes: text, rodata and data"),
-        ("RAM", f"{file.ram} bytes: data and bss"),
+        ("RAM", f"{file.ram + state + workspace} bytes: data {file.data}, bss {file.bss}{of_header}"),
+        *(("", f"{name} {nbytes}") for name, nbytes in header),
     ]
-    for name, nbytes in memory_of_header(path.with_suffix(".h")):
-        rows.append(("", f"{nbytes} bytes: {name} of the header"))
     rows.append(("functions", ", ".join(f"{printable(name)} {nbytes}" for name, nbytes in file.functions) or "-"))
     rows.append(("needs", ", ".join(map(printable, file.undefined)) or "-"))
     return rows_text(rows)
 
 
-def memory_of_header(path: Path) -> Rows:
-    """The sizes of workspaces and states that a C header names, if it is there."""
+def memory_of_header(path: Path) -> list[tuple[str, int]]:
+    """The bytes of workspaces and of the state by the names that a C header gives them, if it is there."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [(found[1], found[2]) for found in _SIZES.finditer(text)]
+    return [(found[1], int(found[2])) for found in _SIZES.finditer(text)]
 
 
 # -- LLVM IR --------------------------------------------------------------------------------------------------------
@@ -186,6 +189,10 @@ def _llvm(path: Path) -> str:
         ("functions", ", ".join(defined) or "-"),
         ("needs", ", ".join(declared) or "-"),
     ])  # fmt: skip
+
+
+def _bitcode(path: Path) -> str:
+    return rows_text([("file", f"LLVM bitcode, {path.stat().st_size} bytes")])
 
 
 # -- problems of placement ------------------------------------------------------------------------------------------
@@ -204,5 +211,6 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("a checkpoint or another file of arrays", _is_tensors, _tensors),
     FileKind("an object file or shared library", lambda head, size: head.startswith(b"\x7fELF"), _object),
     FileKind("LLVM IR", lambda head, size: head.startswith((b"; ModuleID", b"source_filename", b"target ")), _llvm),
+    FileKind("LLVM bitcode", lambda head, size: head.startswith(b"BC\xc0\xde"), _bitcode),
     FileKind("a problem of placement", lambda head, size: head.startswith(b"id,"), _problem),
 )

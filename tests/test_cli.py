@@ -296,9 +296,8 @@ def test_info_of_an_object(capsys: pytest.CaptureFixture[str], tmp_path: Path, t
     content = binding.Target.from_triple(triple).create_target_machine(reloc="static").emit_object(module)
     path = tmp_path / "net.o"
     path.write_bytes(content)
-    (tmp_path / "net.h").write_text(
-        "#define NET_STATE_BYTES 128\n#define RUN_WORKSPACE_BYTES 4096\n#define NET_INS 2\n"
-    )
+    sizes = {"NET_STATE_BYTES": 128, "FIT_WORKSPACE_BYTES": 64, "RUN_WORKSPACE_BYTES": 4096, "NET_INS": 2}
+    (tmp_path / "net.h").write_text("".join(f"#define {name} {size}\n" for name, size in sizes.items()))
     said = output(capsys, "info", path)
     found = rows(said)
     code = sum(s.size() for s in binding.ObjectFileRef.from_data(content).sections() if s.is_text())
@@ -308,9 +307,9 @@ def test_info_of_an_object(capsys: pytest.CaptureFixture[str], tmp_path: Path, t
     assert int(found["rodata"]) >= 400
     text, rodata, data = (int(found[name]) for name in ("text", "rodata", "data"))
     assert found["flash"] == f"{text + rodata + data} bytes: text, rodata and data"
-    assert found["RAM"] == f"{data + 400} bytes: data and bss"
-    assert "128 bytes: NET_STATE_BYTES of the header\n" in said
-    assert "4096 bytes: RUN_WORKSPACE_BYTES of the header\n" in said
+    expected = f"{data + 400 + 128 + 4096} bytes: data {data}, bss 400, state 128, the largest workspace 4096"
+    assert found["RAM"] == expected
+    assert f"{'':12}NET_STATE_BYTES 128\n{'':12}FIT_WORKSPACE_BYTES 64\n" in said
     assert [name.rstrip(",") for name in found["functions"].split()[::2]] == ["first", "second"]
     assert "other" in found["needs"].split(", ")
     draw = np.random.default_rng(0)
@@ -365,7 +364,7 @@ def test_compile_exports_the_entries_of_a_graph(
     np.testing.assert_allclose(entries["predict"](x), x @ w)
     report = output(capsys, "info", out)
     assert [name.rstrip(",") for name in rows(report)["functions"].split()[::2]] == ["predict", "train"]
-    assert "bytes: SMALL_STATE_BYTES of the header" in report
+    assert "SMALL_STATE_BYTES " in report
 
 
 def test_compile_of_one_entry_with_another_state(
