@@ -20,6 +20,7 @@ from typing import Any
 
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.frozen import frozen
 from staticgrad.phases import goes_on, phase
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
@@ -38,11 +39,15 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # of llvmlite's library:
     # target, triple, CPU, features, level, relocation model, code model, prints, is just in time, name of the ABI
     "CreateTargetMachine": (c_void_p, (c_void_p, *[c_char_p] * 3, c_int, *[c_char_p] * 2, c_int, c_int, c_char_p)),
     "DisposeTargetMachine": (None, (c_void_p,)),
+    "CreateTargetMachineData": (c_void_p, (c_void_p,)),
+    "CopyStringRepOfTargetData": (None, (c_void_p, _message)),
+    "DisposeTargetData": (None, (c_void_p,)),
     "ContextCreate": (c_void_p, ()),
     "ContextDispose": (None, (c_void_p,)),
     "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _message)),
     "DisposeModule": (None, (c_void_p,)),
     "SetTarget": (None, (c_void_p, c_char_p)),
+    "SetDataLayout": (None, (c_void_p, c_char_p)),
     "VerifyModule": (ctypes.c_bool, (c_void_p, _message)),
     "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _message)),
     "GetBufferStart": (c_void_p, (c_void_p,)),
@@ -104,27 +109,80 @@ def _llvm_for_others() -> _Library:
 
 
 class TargetMachine:
-    """The code generator for a target, with position independent code. It is for this machine's triple, or for Linux
-    where the target is of another architecture."""
+    """The code generator for a target. It is for the triple of the target, if it has one, else for this machine's, or
+    for Linux where the target is of another architecture."""
 
     def __init__(self, target: Target, quick: bool = False) -> None:
-        is_native = target.isa.arch in ("", host_arch())
+        isa = target.isa
+        is_native = not isa.triple and isa.arch in ("", host_arch())
         self._llvm = llvm = _llvm() if is_native else _llvm_for_others()
-        with llvm.message() as triple, llvm.message() as message:
-            llvm.GetProcessTriple(triple)
-            self.triple = (triple.value or b"") if is_native else f"{target.isa.arch}-unknown-linux-gnu".encode()
-            found = llvm.GetTargetFromTriple(self.triple, message)
-            if not found:
-                raise RuntimeError(_text(message))
-        names = (self.triple, target.isa.cpu.encode(), target.isa.features.encode())
+        self.triple = _process_triple() if is_native else (isa.triple or f"{isa.arch}-unknown-linux-gnu").encode()
+        names = (self.triple, isa.cpu.encode(), isa.features.encode())
         level = QUICK_LEVEL if quick else LEVEL
-        self.address = llvm.CreateTargetMachine(found, *names, level, b"pic", b"small", 0, 0, b"")
+        self.address = llvm.CreateTargetMachine(_found(llvm, self.triple), *names, level, isa.relocation.encode(),
+                                                b"small", 0, 0, isa.abi.encode())  # fmt: skip
         if not self.address:
             raise RuntimeError(f"LLVM has no code generator for {target.name}")
+        self.layout = _layout_text(llvm, self.address)
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
             self._llvm.DisposeTargetMachine(self.address)
+
+
+def _process_triple() -> bytes:
+    llvm = _llvm()
+    with llvm.message() as triple:
+        llvm.GetProcessTriple(triple)
+        return triple.value or b""
+
+
+def _found(llvm: _Library, triple: bytes) -> Any:
+    """LLVM's target of a triple."""
+    with llvm.message() as message:
+        found = llvm.GetTargetFromTriple(triple, message)
+        if not found:
+            raise RuntimeError(_text(message))
+        return found
+
+
+def _layout_text(llvm: _Library, machine: int) -> bytes:
+    """How a machine lays out data, as modules say it."""
+    data = llvm.CreateTargetMachineData(machine)
+    try:
+        with llvm.message() as text:
+            llvm.CopyStringRepOfTargetData(data, text)
+            return text.value or b""
+    finally:
+        llvm.DisposeTargetData(data)
+
+
+@frozen
+class DataLayout:
+    """The bytes of an address, and the order of bytes in a number."""
+
+    pointer_bytes: int
+    is_big_endian: bool
+
+
+def layout_of(triple: str) -> DataLayout:
+    """How the machine of a triple lays out data.
+
+    Raises:
+        RuntimeError: LLVM knows no such machine, or has no code generator for it.
+    """
+    with lock:
+        llvm, name = _llvm_for_others(), triple.encode()
+        found = _found(llvm, name)
+        machine = llvm.CreateTargetMachine(found, name, b"", b"", LEVEL, b"pic", b"small", 0, 0, b"")
+        if not machine:
+            raise RuntimeError("no code generator")
+        try:
+            parts = _layout_text(llvm, machine).decode().split("-")
+        finally:
+            llvm.DisposeTargetMachine(machine)
+    bits = next((int(part.split(":")[1]) for part in parts if re.match("p0?:", part)), 64)
+    return DataLayout(bits // 8, parts[0] == "E")
 
 
 @functools.cache
@@ -205,6 +263,7 @@ def _parsed(text: str, context: int, machine: TargetMachine) -> int:
         if not module:
             raise RuntimeError(f"LLVM IR parsing error\n{_text(message)}")
         llvm.SetTarget(module, machine.triple)
+        llvm.SetDataLayout(module, machine.layout)
         if not llvm.VerifyModule(module, message):
             return module
         llvm.DisposeModule(module)

@@ -150,7 +150,7 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     large = abs(x) > COMMON_ANGLE
 
     def reduce_large() -> list[Num]:
-        if x.f.target.isa.fma:
+        if x.f.target.isa.fuses(x.element):
             return _where(large, _reduce_large(x, len(common)), common)
         return _unless_huge(x, COMMON_ANGLE, common)
 
@@ -161,7 +161,7 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
 def _reduce_widened_angle(x: Num) -> tuple[Num, Num]:
     """As ``_reduce_angle`` for doubles that were floats beyond 1, not ``exact``. With fused multiply-adds two parts of
     pi/2 do for larger ones: x - n·HALF_PI is exact, a multiple of 2^-52 below 1."""
-    if not x.f.target.isa.fma:
+    if not x.f.target.isa.fuses(x.element):
         quadrant, reduced, _ = _reduce_angle(x)
         return quadrant, reduced
     biased = x.fma(2.0 / math.pi, DOUBLE.magic)
@@ -212,7 +212,7 @@ def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num |
         rest = [(wide - to_double(r)).convert("fptrunc", "float")] if exact else []
         return [quadrant.convert("trunc", "i32"), r, *rest]
 
-    if not x.f.target.isa.fma:
+    if not x.f.target.isa.fuses(x.element):
         quadrant, r = reduce_in_double()
         return quadrant, r, None
     first, second, third = HALF_PI_FLOATS
@@ -299,7 +299,7 @@ def tan(x: Num) -> Num:
     t = abs(x)
     if x.element == "double":
         quadrant, r, rest = _reduce_angle(t, exact=True)
-    elif x.f.target.isa.fma:
+    elif x.f.target.isa.fuses(x.element):
         quadrant, r, rest = _reduce_float_angle(t, exact=True)
     else:
         quadrant, r, rest = _reduce_angle(to_double(t))
