@@ -24,6 +24,7 @@ from staticgrad.frozen import frozen
 from staticgrad.phases import goes_on, phase
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
+ALONE = ("wasm32", "wasm64")  # of which LLVM compiles one module at a time: several at once have hung
 ASSEMBLY, OBJECT = range(2)  # what a target machine emits
 
 _message = POINTER(c_char_p)
@@ -196,14 +197,14 @@ def _text(message: c_char_p) -> str:
 
 def objects(texts: Sequence[str], target: Target, *, quick: bool = False) -> tuple[bytes, ...]:
     """Relocatable objects of modules. Several modules are compiled side by side by as many threads as this process has
-    cores. ``quick`` compiles one without optimization.
+    cores, where LLVM allows it. ``quick`` compiles one without optimization.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
     with lock:
-        if len(texts) == 1:
-            return (_compiled(texts[0], _kept_machine(target, quick), OBJECT),)
+        if len(texts) == 1 or target.isa.arch in ALONE:
+            return tuple(_compiled(text, _kept_machine(target, quick), OBJECT) for text in texts)
         return _side_by_side(texts, target)
 
 
