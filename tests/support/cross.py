@@ -65,10 +65,11 @@ def _linux(arch: str) -> Machine:
     return Machine(packages, (linker, "-O1", "-static"), ("cross.c", "cross_linux.c"), (emulator, "{}"))
 
 
-def _cortex_m(cpu: str, board: str, *floats: str) -> Machine:
+def _cortex_m(cpu: str, board: str, heap: int, *floats: str) -> Machine:
     linker, emulator = "arm-none-eabi-gcc", "qemu-system-arm"
     packages = {linker: "gcc-arm-none-eabi libnewlib-arm-none-eabi", emulator: "qemu-system-arm"}
-    flags = (f"-mcpu={cpu}", "-mthumb", *floats, "-O1", "-nostartfiles", "-T", str(SUPPORT / "cross_cortex_m.ld"))
+    flags = (f"-mcpu={cpu}", "-mthumb", *floats, "-O1", "-nostartfiles", "-Wl,-z,noexecstack",
+             f"-Wl,--defsym=heap_begin={heap}", "-T", str(SUPPORT / "cross_cortex_m.ld"))  # fmt: skip
     command = (emulator, "-M", board, "-display", "none", "-semihosting-config", "enable=on,target=native",
                "-kernel", "{}")  # fmt: skip
     return Machine(packages, (linker, *flags), ("cross.c", "cross_cortex_m.c"), command, told=False)
@@ -84,9 +85,9 @@ WASM = Machine(
 MACHINES = {
     "neon": LINUX_ARM,
     "riscv64": LINUX_RISCV,
-    "cortex-m4": _cortex_m("cortex-m4", "mps2-an386", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
-    "cortex-m4-soft": _cortex_m("cortex-m4", "mps2-an386", "-mfloat-abi=soft"),
-    "cortex-m7": _cortex_m("cortex-m7", "mps2-an500", "-mfloat-abi=hard", "-mfpu=fpv5-d16"),
+    "cortex-m4": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+    "cortex-m4-soft": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=soft"),
+    "cortex-m7": _cortex_m("cortex-m7", "mps2-an500", 0x60000000, "-mfloat-abi=hard", "-mfpu=fpv5-d16"),
     "wasm32": WASM,
     "wasm32-simd128": WASM,
 }
