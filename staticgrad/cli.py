@@ -2,7 +2,7 @@
 
     staticgrad demo      train a small classifier of handwritten digits
     staticgrad ops       the op table
-    staticgrad info      versions, the machine, the switches
+    staticgrad info      versions, the machine, the switches; or what an exported program says
     staticgrad plan      place the buffers of a saved graph or a problem
     staticgrad view      show a saved graph's program in a browser
     staticgrad cache     what is kept of compiled programs
@@ -111,7 +111,8 @@ def commands() -> argparse.ArgumentParser:
 
     _demo_arguments(command("demo", _demo, "train a small classifier of handwritten digits"))
     command("ops", _ops, "print the op table: name, kind, dtypes, what it does")
-    command("info", _info, "print versions, the machine and the switches")
+    info = command("info", _info, "print versions, the machine and the switches, or what an exported program says")
+    info.add_argument("file", metavar="FILE", type=Path, nargs="?", help="a program that was exported")
     plan = command("plan", _plan, "place the buffers of a graph or problem in an arena")
     plan.add_argument(
         "file", metavar="FILE", type=Path, help="text of a graph, or CSV of id,lower,upper,size; upper exclusive"
@@ -226,7 +227,10 @@ def _cache(arguments: argparse.Namespace) -> None:
         print(f"dropped {cache.clear()}")
 
 
-def _info(_: argparse.Namespace) -> None:
+def _info(arguments: argparse.Namespace) -> None:
+    if arguments.file is not None:
+        _info_of(arguments.file)
+        return
     from staticgrad.compiler.emit.target import current_target
     from staticgrad.tables import table
 
@@ -246,6 +250,12 @@ def _info(_: argparse.Namespace) -> None:
         mark = "" if value == switch.default else "set"
         switches.append((config.PREFIX + switch.name, value or "-", mark, switch.doc))
     print("\n" + table(("switch", "value", "", "meaning"), switches, right=()))
+
+
+def _info_of(path: Path) -> None:
+    from staticgrad.runtime.export.program_file import describe
+
+    print("\n".join(f"{word:<10}{_printable(text)}" for word, text in describe(path)))
 
 
 def _plan(arguments: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ from staticgrad.tables import byte_text
 from staticgrad.types import integer, sizes
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
-_BYTE = np.dtype(np.uint8)
+_BYTE, _ARRAY = np.dtype(np.uint8), np.ndarray
 
 
 def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedProgram:
@@ -79,8 +79,8 @@ class ProgramFrame:
     __slots__ = ("addresses", "inputs", "outputs", "workspace")
 
     def __init__(self, feeds: int, results: int, workspace_bytes: int) -> None:
-        self.inputs: Any = (ctypes.c_void_p * (feeds + 1))()
-        self.outputs: Any = (ctypes.c_void_p * (results + 1))()
+        self.inputs: Any = (ctypes.c_void_p * feeds)()
+        self.outputs: Any = (ctypes.c_void_p * results)()
         self.workspace = aligned_empty((workspace_bytes,), _BYTE)
         places = ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), data_address(self.workspace)
         self.addresses: tuple[int, int, int] = places
@@ -91,8 +91,10 @@ class EntryCode:
 
     def __init__(self, entry: Entry, address: int) -> None:
         self.entry = entry
+        self.uses_state = entry.uses_state
         self.function: Callable[[int, int, int, int], int] = _FUNCTION(address)
         self.feeds = [Argument(x.name, x.type) for x in entry.feeds]
+        self.ready = tuple((x.dtype, sizes(x.shape)) for x in self.feeds)  # arrays of these are read as they are
         self.results = [Argument(x.name, x.type) for x in entry.results]
         self.fetches = _nest(entry.structure, self.results)
         self.pack = packer(self.fetches)
@@ -234,15 +236,12 @@ class LoadedEntry:
         StaticGradError: (when called) a check of the program failed; the state is as it was.
     """
 
-    __slots__ = ("_code", "_dtypes", "_instance", "_shapes", "_stateful")
+    __slots__ = ("_code", "_instance")
 
     def __init__(self, instance: ProgramInstance, name: str) -> None:
         """Entries are made by the program that has them."""
         self._instance = instance
-        self._code = code = instance.code.entries[name]
-        self._dtypes = tuple(x.dtype for x in code.feeds)
-        self._shapes = tuple(sizes(x.shape) for x in code.feeds)
-        self._stateful = code.entry.uses_state
+        self._code = instance.code.entries[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LoadedEntry, (self._instance, self.name)
@@ -269,50 +268,60 @@ class LoadedEntry:
         return f"<{type(self).__name__} {self.name}({given}) -> {found or None}>"
 
     def __call__(self, *values: Any, out: Any = None) -> Any:
+        code = self._code
         try:
-            code = self._code
-            try:
-                frame = code.frames.pop()
-            except IndexError:
-                frame = code.new_frame()
-            try:
-                if len(values) != len(self._shapes):
-                    raise self._wrong_number(values)
-                arrays: Sequence[Array] = values
-                inputs = frame.inputs
-                for place, value in enumerate(values):
-                    is_ready = type(value) is np.ndarray and value.dtype is self._dtypes[place]
-                    if not (is_ready and value.shape == self._shapes[place] and value.flags.carray):
-                        arrays = list(map(as_array, code.feeds, values))
-                        for place, array in enumerate(arrays):
-                            inputs[place] = data_address(array)
-                        break
-                    inputs[place] = data_address(value)
-                outs = None if out is None else self._out_arrays(out, arrays)
-                if outs is None:
-                    results = [make() for make in code.fresh]
-                else:
-                    results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
-                outputs = frame.outputs
-                for place, result in enumerate(results):
-                    outputs[place] = data_address(result)
-                if self._stateful:
-                    instance = self._instance
-                    with instance.lock:
-                        if instance.is_torn:
-                            instance.check_whole()
-                        status = code.function(*frame.addresses, instance.address)
-                else:
-                    status = code.function(*frame.addresses, 0)
-                if status:
-                    raise code.error(status, frame.workspace)
-            finally:
-                if len(code.frames) < code.most_idle:
-                    code.frames.append(frame)
-            return code.pack(results) if outs is None else filled(code.fetches, out, iter(results))
+            if len(values) != len(code.ready):
+                raise self._wrong_number(values)
+            if out is not None:
+                return self._call_into(out, list(map(as_array, code.feeds, values)))
+            for value, (dtype, shape) in zip(values, code.ready):
+                if type(value) is not _ARRAY or value.dtype is not dtype or value.shape != shape:
+                    break
+                if not value.flags.carray:
+                    break
+            else:
+                return code.pack(self._run(values, [make() for make in code.fresh]))
+            arrays = list(map(as_array, code.feeds, values))
+            return code.pack(self._run(arrays, [make() for make in code.fresh]))
         except Exception as error:
             end_at_user(error)
             raise
+
+    def _call_into(self, out: Any, arrays: Sequence[Array]) -> Any:
+        code = self._code
+        outs = flatten_like(code.fetches, out, "out")
+        check_out(outs, [x.type for x in code.results], code.results, arrays)
+        results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
+        return filled(code.fetches, out, iter(self._run(arrays, results)))
+
+    def _run(self, arrays: Sequence[Array], results: list[Array]) -> list[Array]:
+        """Call the function with arrays that it can read and write; returns ``results``."""
+        code = self._code
+        try:
+            frame = code.frames.pop()
+        except IndexError:
+            frame = code.new_frame()
+        try:
+            inputs, outputs = frame.inputs, frame.outputs
+            for place, array in enumerate(arrays):
+                inputs[place] = data_address(array)
+            for place, array in enumerate(results):
+                outputs[place] = data_address(array)
+            ins, outs, workspace = frame.addresses
+            if code.uses_state:
+                instance = self._instance
+                with instance.lock:
+                    if instance.is_torn:
+                        instance.check_whole()
+                    status = code.function(ins, outs, workspace, instance.address)
+            else:
+                status = code.function(ins, outs, workspace, 0)
+            if status:
+                raise code.error(status, frame.workspace)
+        finally:
+            if len(code.frames) < code.most_idle:
+                code.frames.append(frame)
+        return results
 
     def _wrong_number(self, values: Sequence[Any]) -> FeedError:
         names = ", ".join(x.name for x in self._code.feeds)
@@ -320,13 +329,7 @@ class LoadedEntry:
         if len(values) == 1 and isinstance(values[0], Mapping):
             return FeedError(f"expected arrays, actual a dict: {in_order}")
         quoted = ", ".join(repr(x.name) for x in self._code.feeds) or "none"
-        return FeedError(f"expected {len(self._shapes)} arrays (for {quoted}), actual {len(values)}: {in_order}")
-
-    def _out_arrays(self, out: Any, feeds: Sequence[Array]) -> list[Array | None]:
-        results = self._code.results
-        outs = flatten_like(self._code.fetches, out, "out")
-        check_out(outs, [x.type for x in results], results, feeds)
-        return outs
+        return FeedError(f"expected {len(self._code.ready)} arrays (for {quoted}), actual {len(values)}: {in_order}")
 
 
 class LoadedProgram:
