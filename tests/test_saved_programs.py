@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from support import handmade
 from support.concurrency import in_threads
-from support.handmade import HOLDING, SCALE, STEP, W_BEGIN, WAITING
+from support.handmade import HOLDING, LOOKING, READ, SCALE, STEP, W_BEGIN, WAITING
 from tree import ROOT
 
 import staticgrad as sg
@@ -63,7 +63,7 @@ def scale(tmp_path: Path) -> LoadedProgram:
 @pytest.fixture
 def waiting(tmp_path: Path) -> LoadedProgram:
     """A program with entries that run until a flag is set."""
-    return sg.load(written(tmp_path / "waiting", handmade.content(STEP, WAITING, HOLDING)))
+    return sg.load(written(tmp_path / "waiting", handmade.content(STEP, READ, WAITING, LOOKING, HOLDING)))
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -319,17 +319,69 @@ def test_the_interpreter_is_free_while_a_program_runs(waiting: LoadedProgram) ->
     np.testing.assert_array_equal(waiting.get("w"), W_BEGIN + X)
 
 
-def test_only_runs_that_use_the_state_wait_for_each_other(waiting: LoadedProgram) -> None:
-    flag, done = np.array(1), threading.Event()
-    with Running(waiting.hold) as running:
+class Later:
+    """A call in a thread of its own, which has to wait."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=lambda: (call(), self.done.set()))
+        self.thread.start()
+        assert not self.done.wait(0.05)
+
+    def end(self) -> None:
+        self.thread.join()
+        assert self.done.is_set()
+
+
+def test_runs_that_read_the_state_go_side_by_side_and_those_that_write_alone(waiting: LoadedProgram) -> None:
+    flag = np.array(1)
+    with Running(waiting.look), Running(waiting.look) as running:
+        assert waiting.read().tolist() == [2, 4, 6, 8]
+        assert waiting.get("n") == 0
+        assert waiting.copy().step(X, 0)[1]["count"] == 1
+        steps = [Later(lambda: waiting.step(X, 0)), Later(lambda: waiting.set("n", 4))]
         assert waiting.wait(flag)[1] == 1
-        waiting.wait(flag)
-        other = threading.Thread(target=lambda: (waiting.step(X, 0), done.set()))
-        other.start()
-        assert not done.wait(0.05)
+        reads = Later(waiting.read)  # behind them
         assert running.thread.is_alive()
-    other.join()
-    assert done.is_set()
+    for later in (*steps, reads):
+        later.end()
+    with Running(waiting.hold):
+        assert waiting.wait(flag)[1] == 1
+        others = [Later(call) for call in (waiting.read, lambda: waiting.get("w"), lambda: waiting.hold(flag))]
+    for later in others:
+        later.end()
+    assert waiting.read().tolist() == [4, 8, 12, 16]
+
+
+def test_a_state_that_its_own_thread_reads_is_not_written(waiting: LoadedProgram) -> None:
+    """As by a signal handler during a run that reads."""
+    lock = waiting._instance.lock
+    with lock.reading():
+        assert waiting.read().tolist() == [2, 4, 6, 8]
+        with pytest.raises(sg.StaticGradError, match="in the middle of a run that reads it, by the same thread"):
+            waiting.step(X, 0)
+    with lock.writing():
+        waiting.set("w", np.zeros(4, np.float32))  # as by one during a write
+        assert waiting.read().tolist() == [0, 0, 0, 0]
+    assert waiting.step(X, 0)[1]["count"] == 1
+
+
+def test_reads_and_writes_of_many_threads_do_not_meet(program: LoadedProgram) -> None:
+    """Every value that is read is one that was there as a whole."""
+    ones, ends = np.ones(4, np.float32), threading.Event()
+    program.set("w", np.zeros(4, np.float32))
+
+    def work(number: int) -> None:
+        if number < 2:
+            for _ in range(300):
+                program.step(ones, 0)
+            ends.set()
+        else:
+            while not ends.is_set():
+                assert len(set(program.read().tolist())) == len(set(program.get("w").tolist())) == 1
+
+    in_threads(4, work)
+    assert program.get("w").tolist() == [600] * 4
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -366,7 +418,7 @@ def test_a_child_that_is_forked_during_a_run_says_so(waiting: LoadedProgram) -> 
         try:
             work()
         except sg.StaticGradError as error:
-            return "was forked while another thread used the state" in str(error)
+            return "was forked while another thread wrote the state" in str(error)
         return False
 
     def work() -> bool:
@@ -377,6 +429,8 @@ def test_a_child_that_is_forked_during_a_run_says_so(waiting: LoadedProgram) -> 
 
     with Running(waiting.hold):
         assert in_forked_child(work)
+    with Running(waiting.look):
+        assert in_forked_child(lambda: bool(waiting.step(X, 0)[1]["count"] == 1))
     assert waiting.step(X, 0)[1]["count"] == 1
 
 

@@ -2,7 +2,7 @@
 
 Input: a file of ``program_file``. Output: a ``LoadedProgram``. Its code is mapped once and shared by all copies; each
 copy is an instance with a state of its own. A call takes a frame (tables of addresses, workspace) from a pool, so that
-several threads may call; those of entries that use the state take turns. While the code runs, the GIL is released.
+several threads may call; those of entries that write the state take turns. While the code runs, the GIL is released.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -37,6 +35,7 @@ from staticgrad.runtime.binding import Argument, as_array, check_out
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.interface import Entry, NamedType, StateLayout
 from staticgrad.runtime.export.program_file import EXTREMES, ProgramFile
+from staticgrad.runtime.export.sharing import StateLock
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.tables import byte_text
 from staticgrad.types import integer, sizes
@@ -91,7 +90,7 @@ class EntryCode:
 
     def __init__(self, entry: Entry, address: int) -> None:
         self.entry = entry
-        self.uses_state = entry.uses_state
+        self.uses_state, self.writes_state = entry.uses_state, entry.writes_state
         self.function: Callable[[int, int, int, int], int] = _FUNCTION(address)
         self.feeds = [Argument(x.name, x.type) for x in entry.feeds]
         self.ready = tuple((x.dtype, sizes(x.shape)) for x in self.feeds)  # arrays of these are read as they are
@@ -157,8 +156,7 @@ class ProgramInstance:
 
     def __init__(self, code: ProgramCode, content: bytes | memoryview | None = None) -> None:
         self.code = code
-        self.lock = threading.RLock()
-        self.is_torn = False
+        self.lock = StateLock()
         self.memory = aligned_empty((code.layout.nbytes,), _BYTE)
         self.address = data_address(self.memory)
         self.memory[:] = np.frombuffer(code.file.initial if content is None else content, _BYTE)
@@ -167,36 +165,14 @@ class ProgramInstance:
             for x in code.layout.arrays
         }
         self.random = self.memory[:EXTREMES].view(np.int64) if code.layout.draws else None
-        _instances.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _instance, (self.code.file.data, self.content())
 
-    def check_whole(self) -> None:
-        """Refuse the state of a process that was forked while it was used.
-
-        Raises:
-            StaticGradError: it was.
-        """
-        if self.is_torn:
-            raise StaticGradError(
-                "this process was forked while another thread used the state of the program, of which it may have but"
-                " a part: reset() or restore() it here, or fork while no thread runs it"
-            )
-
     def content(self) -> bytes:
         """The whole state as it is."""
-        with self.lock:
-            self.check_whole()
+        with self.lock.reading():
             return self.memory.tobytes()
-
-    def start_again(self) -> None:
-        """In a forked child: whoever else held the lock has stayed with the parent."""
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-        else:
-            self.lock._at_fork_reinit()  # type: ignore[attr-defined]
-            self.is_torn = True
 
 
 def _instance(data: bytes, content: bytes) -> ProgramInstance:
@@ -205,18 +181,6 @@ def _instance(data: bytes, content: bytes) -> ProgramInstance:
     if len(content) != code.layout.nbytes:
         raise FormatError(f"a pickled program: {len(content)} bytes of state, expected {code.layout.nbytes}")
     return ProgramInstance(code, content)
-
-
-_instances: weakref.WeakSet[ProgramInstance] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    for instance in list(_instances):
-        instance.start_again()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)
 
 
 # -- what users hold --------------------------------------------------------------------------------------------------
@@ -228,7 +192,7 @@ class LoadedEntry:
 
     Arrays are given in the order of ``feeds`` and converted as those of an executable are. Results come back in the
     nest of the fetches that were exported, None in the place of ops, in fresh arrays. May be called from several
-    threads; entries that use the state take turns.
+    threads; entries that write the state take turns.
 
     Raises:
         FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
@@ -308,14 +272,23 @@ class LoadedEntry:
             for place, array in enumerate(results):
                 outputs[place] = data_address(array)
             ins, outs, workspace = frame.addresses
-            if code.uses_state:
-                instance = self._instance
-                with instance.lock:
-                    if instance.is_torn:
-                        instance.check_whole()
-                    status = code.function(ins, outs, workspace, instance.address)
-            else:
+            if not code.uses_state:
                 status = code.function(ins, outs, workspace, 0)
+            elif code.writes_state:
+                lock = self._instance.lock
+                with lock.writers:
+                    lock.begin_writing()
+                    try:
+                        status = code.function(ins, outs, workspace, self._instance.address)
+                    finally:
+                        lock.end_writing()
+            else:
+                lock = self._instance.lock
+                try:
+                    lock.begin_reading(frame)
+                    status = code.function(ins, outs, workspace, self._instance.address)
+                finally:
+                    lock.end_reading(frame)
             if status:
                 raise code.error(status, frame.workspace)
         finally:
@@ -407,8 +380,7 @@ class LoadedProgram:
     def state(self) -> dict[str, Array]:
         """Copies of all variables by their names, of one moment."""
         instance = self._instance
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.reading():
             return {name: array.copy() for name, array in instance.arrays.items()}
 
     def _variable(self, name: str) -> Array:
@@ -426,8 +398,7 @@ class LoadedProgram:
             FetchError: there is none of that name.
         """
         array, instance = self._variable(name), self._instance
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.reading():
             return array.copy()
 
     @boundary
@@ -441,8 +412,7 @@ class LoadedProgram:
         array, instance = self._variable(name), self._instance
         types = {x.name: x.type for x in instance.code.layout.arrays}
         given = as_array(Argument(name, types[name]), value)
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.writing():
             array[...] = given
 
     @boundary
@@ -462,11 +432,10 @@ class LoadedProgram:
                 raise StaticGradError("seed: the program draws no random numbers")
             if not -(2**63) <= seed < 2**64:
                 raise StaticGradError(f"a seed is an int of 64 bits, not {seed}")
-        with instance.lock:
+        with instance.lock.writing(whole=False):
             instance.memory[:] = np.frombuffer(instance.code.file.initial, _BYTE)
             if instance.random is not None and seed is not None:
                 instance.random[0] = _signed(seed)
-            instance.is_torn = False
 
     def copy(self) -> LoadedProgram:
         """A program with the same code and a state of its own, which is now equal."""
@@ -488,7 +457,7 @@ class LoadedProgram:
             OSError: it can't be written.
         """
         instance = self._instance
-        with instance.lock:
+        with instance.lock.reading():
             values = self.state
             random = None if instance.random is None else (int(instance.random[0]), int(instance.random[1]))
         files.replace(path, checkpoint_file.to_bytes(values, random, {}))
@@ -516,12 +485,11 @@ class LoadedProgram:
                     f"{os.fsdecode(path)}: variable {name!r}\n  expected {array.dtype.name}{list(array.shape)}"
                     f"\n  actual   {value.dtype.name}{list(value.shape)}"
                 )
-        with instance.lock:
+        with instance.lock.writing(whole=False):
             for name, array in instance.arrays.items():
                 array[...] = values[name]
             if instance.random is not None and random is not None:
                 instance.random[:] = _signed(random[0]), random[1]
-            instance.is_torn = False
 
 
 def _signed(seed: int) -> int:

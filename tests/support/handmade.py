@@ -1,9 +1,13 @@
 """A program by hand, as exporting makes them: entries, most of which share a state, and checks.
 
-step(x float32[4], i int64[]) -> [w, {"count": n}, None]     w = w + x, n = n + 1
-    status 1: x[0] is negative; 2: i is outside of [0, 3); 3: x[1] is no number
-read() -> w * 2
-scale(x float64[2, 2]) -> x * 3
+- ``step(x float32[4], i int64[]) -> [w, {"count": n}, None]``: w = w + x, n = n + 1; status 1: x[0] is negative; 2: i
+  is outside of [0, 3); 3: x[1] is no number
+- ``read() -> w * 2``
+- ``scale(x float64[2, 2]) -> x * 3``
+- ``wait(flag int64[])``: a pair of 1, when it has begun, and the flag as soon as it is not 0, 0 after many looks;
+  ``look(flag)``, ``hold(flag)`` the same, while it reads or writes the state
+
+``python -m support.handmade PATH`` writes the file of the first three.
 """
 
 from __future__ import annotations
@@ -115,13 +119,13 @@ STEP = Entry(
     "step", "slots", (NamedType("x", X), NamedType("i", N)), (NamedType("w", W), NamedType("n", N)),
     ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True,
 )  # fmt: skip
-READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True)
-SCALE = Entry("scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False)
+READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True, writes_state=False)
+SCALE = Entry("scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False)
 FLAG = (NamedType("flag", N),)
 WAIT_RESULTS = (NamedType("began", N), NamedType("seen", N))
-WAITING, HOLDING = (
-    Entry(name, "slots", FLAG, WAIT_RESULTS, ["tuple", 0, 1], 0, (), stateful)
-    for name, stateful in (("wait", False), ("hold", True))
+WAITING, LOOKING, HOLDING = (
+    Entry(name, "slots", FLAG, WAIT_RESULTS, ["tuple", 0, 1], 0, (), name != "wait", writes_state=name == "hold")
+    for name in ("wait", "look", "hold")
 )
 W_BEGIN = np.array([1, 2, 3, 4], np.float32)
 
@@ -135,7 +139,7 @@ def initial() -> bytes:
 
 def code(target: str = "generic") -> CodeImage:
     """The machine code of all entries for a target."""
-    text = TEXT + "".join(WAIT.replace("NAME", entry.name) for entry in (WAITING, HOLDING))
+    text = TEXT + "".join(WAIT.replace("NAME", entry.name) for entry in (WAITING, LOOKING, HOLDING))
     return link.link(*objects([text], TARGETS[target]))
 
 
