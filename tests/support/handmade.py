@@ -120,7 +120,9 @@ STEP = Entry(
     ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True,
 )  # fmt: skip
 READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True, writes_state=False)
-SCALE = Entry("scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False)
+SCALE = Entry(
+    "scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False
+)
 FLAG = (NamedType("flag", N),)
 WAIT_RESULTS = (NamedType("began", N), NamedType("seen", N))
 WAITING, LOOKING, HOLDING = (
