@@ -324,6 +324,8 @@ class _Compiled:
         if not (has_state or how.is_casadi) and nbytes > MOST_ON_STACK:
             raise GraphError(f"{what}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
                              f" {nbytes}: 'slots' is given its memory")  # fmt: skip
+        written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
+        self._writes = written or bool(self.form.keys)  # which count the runs
         self.feeds, self.results = ([NamedType(x.name, t) for x, t in typed] for typed in (feeds, results))
         self._structure = _structure(executable.fetches, itertools.count())
 
@@ -345,7 +347,8 @@ class _Compiled:
         )
         return Entry(
             name, self._how.signature, tuple(self.feeds), tuple(self.results), self._structure,
-            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state, self._how.threads,
+            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state,
+            has_state and self._writes, self._how.threads,
         )  # fmt: skip
 
 
