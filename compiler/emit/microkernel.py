@@ -59,6 +59,7 @@ from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
 
+COMPACT_TILE = 1, 1  # rows and vectors at most, where code is to be short
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MOST_VECTORS = 8  # of a tile of one or two rows
 HIDING = 8  # sums at once hide the latency of a multiply-add
@@ -135,6 +136,8 @@ class TileWriter:
 
     def prefetch_c(self, c_rows: Sequence[Value], accumulate: Value) -> None:
         """Prefetch C, which is read when the sums are complete: a tile takes longer than the third cache."""
+        if not self.f.target.isa.prefetches:
+            return
         with self.f.when(self.f.compare("icmp ne", accumulate, integer(0))):
             for row in c_rows:
                 for j in range(self.tile.vectors):
@@ -516,12 +519,15 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
     widest = MOST_VECTORS if m <= 2 else target.machine.products.most_vectors  # of one row B is an operand in memory
+    highest_tile = m
+    if target.machine.compact:
+        highest_tile, widest = COMPACT_TILE
     most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
         panels = 0
-        for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
+        for rows in range(1, min(m, highest_tile, most_rows(target, dtype, vectors)) + 1):
             if -(-m // rows) == panels:
                 continue  # balanced, these are the panels of fewer rows
             panels = -(-m // rows)
@@ -713,10 +719,10 @@ def copy_matrix(
         _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
-    elif to.column == 1 and source.row == 1 and _transpose_side(dtype):
+    elif to.column == 1 and source.row == 1 and _transpose_side(f.target, dtype):
         lines = _block_lines(f.target, dtype, rows, columns, least)
         _turn(f, dtype, to, source, rows, columns, lines, along_source, asks, one_by_one)
-    elif to.row == 1 and source.column == 1 and _transpose_side(dtype):
+    elif to.row == 1 and source.column == 1 and _transpose_side(f.target, dtype):
         lines = _block_lines(f.target, dtype, columns, rows, least)
         _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks, one_by_one)
     else:
@@ -735,7 +741,7 @@ def _turn(
         f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.row, source.base, source.column, rows,
                     columns)  # fmt: skip
 
-    side, whole = _transpose_side(dtype), f.target.lanes(dtype)
+    side, whole = _transpose_side(f.target, dtype), f.target.lanes(dtype)
     if lines == whole or (lines and not asks):
         transpose(lines)
     elif asks:
@@ -761,16 +767,18 @@ def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
         f.call_leaf(f"zero.{dtype.name}", _write_zeros, (dtype,), to, count)
 
 
-def _transpose_side(dtype: np.dtype) -> int:
-    """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one."""
-    return {4: 4, 8: 2}.get(dtype.itemsize, 0)
+def _transpose_side(target: Target, dtype: np.dtype) -> int:
+    """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one, as all
+    are without vectors."""
+    side = {4: 4, 8: 2}.get(dtype.itemsize, 0)
+    return side if side <= target.lanes(dtype) else 0
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
     """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
     many, else the side of a square; 0 if registers do not help."""
     along, across = (lowest(s) if isinstance(s, int) else least for s in (rows, columns))
-    side = _transpose_side(dtype)
+    side = _transpose_side(target, dtype)
     if side == 0 or min(along, across) < side:
         return 0
     lanes = target.lanes(dtype)
@@ -820,7 +828,8 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
     """Copy with any strides, one by one, four a turn: a load and a store each, of which processors do two a cycle."""
     to, to_row, to_column, source, source_row, source_column, rows, columns = f.params
     element = memory_type(dtype)
-    whole = f.binary("and", columns, integer(-STRIDED_AT_ONCE))
+    several = 1 if f.target.machine.compact else STRIDED_AT_ONCE
+    whole = f.binary("and", columns, integer(-several)) if several > 1 else columns
 
     def move(start: Index, stop: Value, at_once: int, places: list[Value]) -> list[Value]:
         with f.loop(start, stop, at_once, carry=places) as column:
@@ -836,7 +845,9 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
 
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
-        move(whole, columns, 1, move(0, whole, STRIDED_AT_ONCE, [to_now, source_now]))
+        places = move(0, whole, several, [to_now, source_now])
+        if several > 1:
+            move(whole, columns, 1, places)
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
 
 
@@ -849,7 +860,7 @@ def _write_transpose(f: Function, dtype: np.dtype, width: int, along_source: boo
     columns must be those of a block at least.
     """
     to, to_row, source, source_column, rows, columns = f.params
-    element, side = memory_type(dtype), _transpose_side(dtype)
+    element, side = memory_type(dtype), _transpose_side(f.target, dtype)
     last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(width))
 
     def lines(base: Value, first: Index, stride: Value, count: int) -> list[Value]:
