@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from source_tree import ROOT
 from support import handmade
 from support.concurrency import in_threads
 from support.handmade import HOLDING, LOOKING, READ, SCALE, STEP, W_BEGIN, WAITING
-from tree import ROOT
 
 import staticgrad as sg
 from staticgrad import plain
@@ -836,7 +836,7 @@ def test_info_tells_what_a_file_holds(tmp_path: Path, capsys: pytest.CaptureFixt
         assert text in printed
     path.write_bytes(b"nothing")
     assert cli.main(["info", str(path)]) == 2
-    assert "not a program that staticgrad exported" in capsys.readouterr().err
+    assert "expected a graph, a checkpoint" in capsys.readouterr().err
 
 
 # -- what executables export ------------------------------------------------------------------------------------------
