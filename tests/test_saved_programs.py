@@ -669,6 +669,23 @@ def test_a_digest_accepts_one_file_whoever_wrote_it(tmp_path: Path) -> None:
             sg.load(path, digest=wrong)
 
 
+def test_what_is_written_may_be_loaded_whatever_the_umask(tmp_path: Path) -> None:
+    path, content = tmp_path / "file", handmade.content()
+    before = os.umask(0)
+    try:
+        assert program_file.write(path, content) == digest(path)
+        assert path.stat().st_mode & 0o777 == 0o644
+        assert len(sg.load(path)) == 3
+        path.chmod(0o666)
+        program_file.write(path, content)
+        assert path.stat().st_mode & 0o777 == 0o644
+        path.chmod(0o600)
+        program_file.write(path, content)
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     written(tmp_path / "file", handmade.content())
     (tmp_path / "link").symlink_to("file")
@@ -908,6 +925,19 @@ def test_entries_of_several_executables_share_the_state(g: sg.Graph, tmp_path: P
     assert found["w"].tolist() == [4, 6, 8]
     assert (found["both"][0].tolist(), found["both"][1]) == ([2, 3, 4], 9)
     assert sess.run(w).tolist() == [1, 1, 1]
+
+
+@needs_export
+def test_an_export_may_be_loaded_whatever_the_umask(g: sg.Graph, tmp_path: Path) -> None:
+    x = sg.placeholder((3,), name="x")
+    exported: Any = sg.Session(g).compile(x * 2, x)
+    before = os.umask(0o002)
+    try:
+        report = exported.export(tmp_path / "double", format="program")
+    finally:
+        os.umask(before)
+    assert sg.load(tmp_path / "double")([1, 2, 3]).tolist() == [2, 4, 6]
+    assert report.digest == digest(tmp_path / "double")
 
 
 @needs_export
