@@ -49,6 +49,9 @@ from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
 
+SIZE = "-size"  # ends the name of a twin whose programs are short
+
+
 @frozen(eq=False)
 class Target:
     """An instruction set and a machine, for which programs are compiled. Each is equal to itself alone, so that as a
@@ -75,7 +78,7 @@ def _small(target: Target) -> Target:
 @functools.cache
 def compact(target: Target) -> Target:
     """The twin whose programs are short, where speed counts less."""
-    return Target(f"{target.name}-size", target.isa, machines.compact(target.machine))
+    return Target(f"{target.name}{SIZE}", target.isa, machines.compact(target.machine))
 
 
 GENERIC = Target("generic", BASELINE_ISA, X86_64)

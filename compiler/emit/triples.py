@@ -11,7 +11,16 @@ import functools
 from staticgrad.compiler.emit.codegen import layout_of
 from staticgrad.compiler.emit.isa import ISA
 from staticgrad.compiler.emit.machine import SCALAR
-from staticgrad.compiler.emit.target import NEON, OTHER_TARGETS, SMALL_OTHERS, SMALL_TARGETS, TARGETS, Target
+from staticgrad.compiler.emit.target import (
+    NEON,
+    OTHER_TARGETS,
+    SIZE,
+    SMALL_OTHERS,
+    SMALL_TARGETS,
+    TARGETS,
+    Target,
+    compact,
+)
 from staticgrad.errors import StaticGradError
 
 REGISTERS = 16  # of a processor of which nothing is known
@@ -25,14 +34,16 @@ def known_names() -> tuple[str, ...]:
 
 @functools.cache
 def target_for(name: str) -> Target:
-    """The target of this name, of whatever machine.
+    """The target of this name, of whatever machine. Names of twins end in ``-small`` or ``-size``.
 
     Raises:
         StaticGradError: an unknown name or triple, or one of a big-endian machine.
     """
-    found = {**TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_OTHERS}.get(name)
-    if found is not None:
-        return found
+    known = {**TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_OTHERS}
+    if name in known:
+        return known[name]
+    if name.endswith(SIZE) and name.removesuffix(SIZE) in known:
+        return compact(known[name.removesuffix(SIZE)])
     if "-" not in name:
         raise StaticGradError(f"target {name!r}: expected one of {', '.join(known_names())}, or a triple of LLVM's")
     return Target(name, _isa(name), SCALAR)
