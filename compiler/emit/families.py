@@ -136,12 +136,12 @@ def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import plain, plan, versions
 
     def planned(kernel: Contraction, target: Target) -> Planned:
-        return (plain if plain.suits(kernel, target) else versions).planned(kernel, target)
+        return plain.planned(kernel, target) if plain.suits(kernel, target) else versions.planned(kernel, target)
 
     def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
         return not plain.suits(kernel, target) and plan.takes_packed(kernel, target, number)
 
-    def emit(module: IRModule, planned: plan.PlannedContraction | plain.PlannedProduct, name: str) -> None:
+    def emit(module: IRModule, planned: PlannedKernel[Contraction, Any], name: str) -> None:
         how = plain.emit_product if isinstance(planned.plan, plain.PlainProduct) else contraction.emit_contraction
         how(module, planned, name, _epilogue(module, planned.kernel))
 

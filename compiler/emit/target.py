@@ -48,7 +48,6 @@ from staticgrad.compiler.emit.machine import (
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
-
 SIZE = "-size"  # ends the name of a twin whose programs are short
 
 

@@ -92,7 +92,12 @@ def _write(
     *c_batch, c_row, c_column = plan.raw_strides
     if plan.swapped:
         a, *a_strides, a_row, a_step = b, *b_strides[:-2], b_strides[-1], b_strides[-2]
-        b, *b_strides, b_step, b_column = pointers[0], *kernel.a_strides[:-2], kernel.a_strides[-1], kernel.a_strides[-2]
+        b, *b_strides, b_step, b_column = (
+            pointers[0],
+            *kernel.a_strides[:-2],
+            kernel.a_strides[-1],
+            kernel.a_strides[-2],
+        )
         c_row, c_column = c_column, c_row
     else:
         *a_strides, a_row, a_step = a_strides

@@ -308,7 +308,7 @@ class _SingularWriter:
         x, y = self.work.at(p, 0), self.work.at(q, 0)
         gamma = rows.dot(f, dtype, x, y, self.m)
         tolerance = self.const(float(np.finfo(dtype).eps * np.sqrt(self.m)))
-        limit = f.binary("fmul", tolerance, f.binary("fmul", square_root(f, a), rows.square_root(f, b)))
+        limit = f.binary("fmul", tolerance, f.binary("fmul", square_root(f, a), square_root(f, b)))
         oblique = f.compare("fcmp ogt", rows.magnitude(f, gamma), limit)
         # A column that is rounding errors beside the other one is zero: turning it would make other errors of it.
         least = self.const(float(np.finfo(dtype).eps) ** 2)
