@@ -148,7 +148,7 @@ def _found(llvm: _Library, triple: bytes) -> Any:
 
 
 def _layout_text(llvm: _Library, machine: int) -> bytes:
-    """How a machine lays out data, as modules say it."""
+    """The layout of data on a machine, as modules say it."""
     data = llvm.CreateTargetMachineData(machine)
     try:
         with llvm.message() as text:
@@ -167,7 +167,7 @@ class DataLayout:
 
 
 def layout_of(triple: str) -> DataLayout:
-    """How the machine of a triple lays out data.
+    """The layout of data on the machine of a triple.
 
     Raises:
         RuntimeError: LLVM knows no such machine, or has no code generator for it.

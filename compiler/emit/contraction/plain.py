@@ -54,8 +54,8 @@ class PlainProduct:
 
     @property
     def raw_strides(self) -> tuple[int, ...]:
-        """Where the epilogue finds the raw result; one that is not stored as if all rows lay behind each other, though
-        each is at the place of the first."""
+        """The strides at which the epilogue finds the raw result; of one that is not stored as if its rows lay behind
+        each other, though each is at the place of the first."""
         if self.kernel.store_raw:
             return self.kernel.c_strides
         row = largest(self.sizes[1])
