@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.cross import Array, Run, emulated, missing
-from support.large_checks import SCALE, reference, wrong
-from support.large_programs import LAYERS, large_program
-from support.random_graphs import random_graph
-from support.sampling import EDGES, operand_dtypes, operands, relative_error
-from test_op_table import TESTED, TOLERANCE, edge_ops, typed
+from support.cross import Run, emulated, missing
+from support.cross_checks import check_drawn, check_edges, check_table, check_training
 
 import staticgrad as sg
 from staticgrad.compiler.emit.codegen import assembly, objects
@@ -23,12 +17,8 @@ from staticgrad.compiler.emit.target import NEON, TARGETS, current_target, runs_
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.demo.nets import RECIPES
-from staticgrad.demo.training import declare as declare_training
 from staticgrad.graph import Graph, Tensor
-from staticgrad.optable import Case, Op
 from staticgrad.runtime import machinery, threads
-from staticgrad.types import is_floating
 
 emulator = pytest.mark.skipif(bool(missing()), reason=missing())
 
@@ -124,75 +114,22 @@ def test_workers_take_over_the_floating_point_modes_of_aarch64(monkeypatch: pyte
 # -- programs -----------------------------------------------------------------------------------------------------
 
 
-def run_of(op: Op, cases: Sequence[tuple[Case, list[Array]]]) -> Run:
-    """One program of cases of an op, each with its operands."""
-    graph = Graph()
-    feeds: dict[Tensor, Array] = {}
-    fetches: list[Tensor] = []
-    for case, arrays in cases:
-        with graph:
-            xs = [sg.placeholder(x.shape, x.dtype) for x in arrays]
-            fetches += graph.add(op, xs, case.attrs).outputs
-        feeds.update(zip(xs, arrays, strict=True))
-    return Run(graph, fetches, feeds)
-
-
-def check_ops(runs: dict[str, Run], tolerances: dict[str, float], folder: Path) -> None:
-    """Fail with every op whose results differ."""
-    wrong_ops = []
-    for (name, run), found in zip(runs.items(), emulated(list(runs.values()), folder), strict=True):
-        for n, (got, want) in enumerate(zip(found.results, run.interpreted().results, strict=True)):
-            tolerance = TOLERANCE.get(want.dtype.name, 0.0) * tolerances[name]
-            if not relative_error(got, want) <= tolerance:
-                wrong_ops.append(f"{name}, result {n}: {got} expected {want}")
-    assert not wrong_ops, "\n".join(wrong_ops)
-
-
-def check_table(folder: Path, *, whole: bool) -> None:
-    """The op table: the first case of each op in its first dtype, or all of them."""
-    runs = {}
-    for op in TESTED:
-        dtypes, cases = (typed(op), op.cases) if whole else (typed(op)[:1], op.cases[:1])
-        pairs = list(itertools.product(dtypes, cases))
-        runs[op.name] = run_of(op, [(case, operands(op, case, dtype)) for dtype, case in pairs])
-    assert len(runs) == len(TESTED) > 100
-    check_ops(runs, {op.name: op.tolerance for op in TESTED}, folder)
-
-
 @emulator
 def test_the_first_case_of_each_op(tmp_path: Path) -> None:
-    check_table(tmp_path, whole=False)
+    check_table("neon", tmp_path, whole=False)
 
 
 @emulator
 @pytest.mark.slow
 def test_all_cases_of_each_op(tmp_path: Path) -> None:
-    check_table(tmp_path, whole=True)
+    check_table("neon", tmp_path, whole=True)
 
 
 @emulator
 @pytest.mark.slow
 def test_edge_values_of_each_elementwise_op(tmp_path: Path) -> None:
     """Also conversions of floats that no integer is near, for which this processor has other results than x86."""
-    runs = {}
-    for op in edge_ops():
-        cases = []
-        for dtype in typed(op):
-            dtypes = operand_dtypes(op.cases[0], dtype)
-            table = itertools.product(*(EDGES[d.name] for d in dtypes))
-            columns = [np.array(column, d) for column, d in zip(zip(*table, strict=True), dtypes, strict=True)]
-            cases.append((op.cases[0], columns))
-        runs[op.name] = run_of(op, cases)
-    for (name, run), found in zip(runs.items(), emulated(list(runs.values()), tmp_path), strict=True):
-        for got, want in zip(found.results, run.interpreted().results, strict=True):
-            assert got.dtype == want.dtype
-            tolerance = {"float32": 4e-6, "float64": 1e-13}.get(got.dtype.name, 0.0) * op_of(name).tolerance
-            tiny = np.finfo(got.dtype).tiny if is_floating(got.dtype) else 0
-            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tiny, err_msg=name)
-
-
-def op_of(name: str) -> Op:
-    return next(op for op in TESTED if op.name == name)
+    check_edges("neon", tmp_path)
 
 
 @emulator
@@ -212,53 +149,19 @@ def test_floats_become_integers_as_on_other_processors(tmp_path: Path) -> None:
 @emulator
 @pytest.mark.parametrize("name", ["conv", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_a_training_step_of_the_demo(name: str, tmp_path: Path) -> None:
-    """Loss, gradients by way of Adam's averages, and weights. Adam divides a gradient by its own size: where the
-    gradient is nothing but rounding, the step may go anywhere."""
-    declared = declare_training(RECIPES[name], 32, 8)
-    rng = np.random.default_rng(0)
-    feeds = {declared.images: rng.random((32, 1, 8, 8), np.float32), declared.labels: rng.integers(0, 10, 32)}
-    run = Run(declared.graph, [declared.loss, declared.accuracy, declared.train], feeds)
-    (found,), wanted = emulated([run], tmp_path), run.interpreted()
-    weights = [key for key in found.state if f"{key}/adam/exp_avg" in found.state]
-    assert len(weights) >= 4
-    assert found.arrays.keys() == wanted.arrays.keys()
-    for key, got in found.arrays.items():
-        want = wanted.arrays[key]
-        if key in weights:
-            size = np.abs(wanted.state[f"{key}/adam/exp_avg"])
-            got, want = got[size > 1e-4 * size.max()], want[size > 1e-4 * size.max()]
-        assert relative_error(got, want) <= 1e-5, key
-
-
-def check_drawn(seeds: Sequence[int], folder: Path) -> None:
-    """Large programs on the target and on its small twin, and random graphs."""
-    programs = [
-        (large_program(seed, scale=scale), target)
-        for seed in (*seeds, *(LAYERS + seed for seed in seeds))
-        for target, scale in (("neon", 1), ("neon-small", SCALE))
-    ]
-    graphs = [random_graph(seed, advanced=seed % 2 == 1, dtype=sg.float64) for seed in seeds]
-    runs = [Run(program.graph, program.fetches, program.feeds, target) for program, target in programs]
-    runs += [Run(case.graph, case.results, case.feeds) for case in graphs]
-    found = emulated(runs, folder)
-    for (program, target), results in zip(programs, found[: len(programs)], strict=True):
-        told = wrong(program, results.results, reference(program))
-        assert told is None, f"{target}: {told}\n{program}"
-    for seed, run, results in zip(seeds, runs[len(programs) :], found[len(programs) :], strict=True):
-        for number, (got, want) in enumerate(zip(results.results, run.interpreted().results, strict=True)):
-            assert relative_error(got, want, floor=1e-4) <= 1e-8, f"graph {seed}, result {number}"
+    check_training("neon", name, 32, tmp_path)
 
 
 @emulator
 def test_a_few_drawn_programs(tmp_path: Path) -> None:
-    check_drawn(range(1), tmp_path)
+    check_drawn("neon", range(1), tmp_path)
 
 
 @emulator
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, 81, 20))
 def test_drawn_programs(first: int, tmp_path: Path) -> None:
-    check_drawn(range(first, first + 20), tmp_path)
+    check_drawn("neon", range(first, first + 20), tmp_path)
 
 
 @emulator

@@ -133,12 +133,19 @@ def _routines() -> Family:
 
 def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import kernel as contraction
-    from staticgrad.compiler.emit.contraction import plan, versions
+    from staticgrad.compiler.emit.contraction import plain, plan, versions
 
-    def emit(module: IRModule, planned: plan.PlannedContraction, name: str) -> None:
-        contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
+    def planned(kernel: Contraction, target: Target) -> Planned:
+        return plain.planned(kernel, target) if plain.suits(kernel, target) else versions.planned(kernel, target)
 
-    return Family(versions.planned, once(emit), _packed_if(plan.takes_packed), contraction.emit_packing)
+    def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
+        return not plain.suits(kernel, target) and plan.takes_packed(kernel, target, number)
+
+    def emit(module: IRModule, planned: PlannedKernel[Contraction, Any], name: str) -> None:
+        how = plain.emit_product if isinstance(planned.plan, plain.PlainProduct) else contraction.emit_contraction
+        how(module, planned, name, _epilogue(module, planned.kernel))
+
+    return Family(planned, once(emit), _packed_if(takes_packed), contraction.emit_packing)
 
 
 def _convolutions() -> Family:

@@ -342,10 +342,21 @@ class Function:
         return self.emit(value.type, f"insertelement {value}, {scalar}, {self.index(lane)}")
 
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
+        """Lanes of two values end to end; ``a`` alone without ``b``. Scalars have one lane."""
+        if lanes_of(a.type) == 1:
+            return self._gathered([(a, b)[lane] or a for lane in lanes])
         other = f"{a.type} poison" if b is None else str(b)
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         type_ = vector(element_of(a.type), len(lanes))
         return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
+
+    def _gathered(self, scalars: Sequence[Value]) -> Value:
+        if len(scalars) == 1:
+            return scalars[0]
+        found = Value("poison", vector(scalars[0].type, len(scalars)))
+        for lane, scalar in enumerate(scalars):
+            found = self.insert(found, scalar, lane)
+        return found
 
     def index(self, index: Index) -> Value:
         """The index as a value of the type of indices, whether it is known or not: of a wider integer the low bits,

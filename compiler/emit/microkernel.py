@@ -59,7 +59,7 @@ from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
 
-COMPACT_TILE = 1, 1  # rows and vectors at most, where code is to be short
+COMPACT_TILE = 2, 2  # rows and vectors at most, where code is to be short
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MOST_VECTORS = 8  # of a tile of one or two rows
 HIDING = 8  # sums at once hide the latency of a multiply-add

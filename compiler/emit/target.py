@@ -49,6 +49,8 @@ from staticgrad.config import host_arch, told_features
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
+SIZE = "-size"  # ends the name of a twin whose programs are short
+
 
 @frozen(eq=False)
 class Target:
@@ -76,7 +78,7 @@ def _small(target: Target) -> Target:
 @functools.cache
 def compact(target: Target) -> Target:
     """The twin whose programs are short, where speed counts less."""
-    return Target(f"{target.name}-size", target.isa, machines.compact(target.machine))
+    return Target(f"{target.name}{SIZE}", target.isa, machines.compact(target.machine))
 
 
 GENERIC = Target("generic", BASELINE_ISA, X86_64)

@@ -11,7 +11,16 @@ import functools
 from staticgrad.compiler.emit.codegen import layout_of
 from staticgrad.compiler.emit.isa import ISA
 from staticgrad.compiler.emit.machine import SCALAR
-from staticgrad.compiler.emit.target import NEON, OTHER_TARGETS, SMALL_OTHERS, SMALL_TARGETS, TARGETS, Target
+from staticgrad.compiler.emit.target import (
+    NEON,
+    OTHER_TARGETS,
+    SIZE,
+    SMALL_OTHERS,
+    SMALL_TARGETS,
+    TARGETS,
+    Target,
+    compact,
+)
 from staticgrad.errors import StaticGradError
 
 REGISTERS = 16  # of a processor of which nothing is known
@@ -25,31 +34,34 @@ def known_names() -> tuple[str, ...]:
 
 @functools.cache
 def target_for(name: str) -> Target:
-    """The target of this name, of whatever machine.
+    """The target of this name, of whatever machine. Names of twins end in ``-small`` or ``-size``.
 
     Raises:
         StaticGradError: an unknown name or triple, or one of a big-endian machine.
     """
-    found = {**TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_OTHERS}.get(name)
-    if found is not None:
-        return found
-    if "-" not in name:
-        raise StaticGradError(f"target {name!r}: expected one of {', '.join(known_names())}, or a triple of LLVM's")
+    known = {**TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_OTHERS}
+    if name in known:
+        return known[name]
+    if name.endswith(SIZE) and name.removesuffix(SIZE) in known:
+        return compact(known[name.removesuffix(SIZE)])
     return Target(name, _isa(name), SCALAR)
 
 
-def _isa(triple: str) -> ISA:
-    arch, *rest = triple.split("-")
+def _isa(name: str) -> ISA:
+    arch, *rest = name.split("-")
     if len(rest) == 2 and rest[0] == "none":  # as others write "thumbv7em-none-eabi", without a vendor
         rest.insert(0, "unknown")
     triple = "-".join([arch, *rest])
     try:
+        if not rest:
+            raise RuntimeError(f"{name!r} is none")
         layout = layout_of(triple)
     except RuntimeError as error:
         names = ", ".join(known_names())
-        raise StaticGradError(f"target {triple!r}: LLVM knows no such triple ({error}); others: {names}") from None
+        message = f"target {name!r}: expected one of {names}, or a triple that LLVM knows ({error})"
+        raise StaticGradError(message) from None
     if layout.is_big_endian:
-        raise StaticGradError(f"target {triple!r}: a big-endian machine, expected a little-endian one")
+        raise StaticGradError(f"target {name!r}: a big-endian machine, expected a little-endian one")
     if layout.pointer_bytes not in (4, 8):
-        raise StaticGradError(f"target {triple!r}: addresses of {layout.pointer_bytes} bytes, expected 4 or 8")
-    return ISA(triple, 1, REGISTERS, arch, floats=(), triple=triple, pointer_bytes=layout.pointer_bytes)
+        raise StaticGradError(f"target {name!r}: addresses of {layout.pointer_bytes} bytes, expected 4 or 8")
+    return ISA(name, 1, REGISTERS, arch, floats=(), triple=triple, pointer_bytes=layout.pointer_bytes)

@@ -182,8 +182,8 @@ def _dealt_back(f: Function, phases: list[Value], lanes: int) -> list[Value]:
     if len(phases) == 1:
         return phases
     first, second = phases
-    lines = [[half * lanes // 2 + lane // 2 + lanes * (lane % 2) for lane in range(lanes)] for half in range(2)]
-    return [f.shuffle(first, second, line) for line in lines]
+    pixels = [pixel // 2 + lanes * (pixel % 2) for pixel in range(2 * lanes)]
+    return [f.shuffle(first, second, line) for line in (pixels[:lanes], pixels[lanes:])]
 
 
 class _WeightTile(_PlaneTileWriter):
