@@ -3,7 +3,7 @@
     python examples/c/export.py [FOLDER] [--target TARGET] [--optimize speed|size]
 
 Goes out, into the folder (by default ``build``): the object ``net.o``, its header ``net.h``, the same interface for
-programs as ``net.json``, and the images, as C arrays (``digits.h``) and as plain bytes (``digits.bin``).
+programs as ``net.json``, and the images: C arrays in ``digits.h``, plain bytes in ``pixels.bin`` and so on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Net:
             self.pixels = sg.placeholder((BATCH, PIXELS), sg.uint8, name="pixels")  # from 0 to 16, as they were scanned
             self.labels = sg.placeholder((BATCH,), sg.uint8, name="labels")
             loss = sg.nn.cross_entropy(net(scaled(self.pixels)), sg.astype(self.labels, sg.int64))
-            self.train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss)
+            self.train = sg.optim.SGD(lr=0.05, momentum=0.9).minimize(loss)
             self.image = sg.placeholder((1, PIXELS), sg.uint8, name="image")
             digit = sg.argmax(net(scaled(self.image)), 1)
             self.loss, self.digit = sg.identity(loss, name="loss"), sg.identity(digit, name="digit")
@@ -86,7 +86,8 @@ def main(arguments: list[str] | None = None) -> None:
     (chosen.folder / "net.json").write_text(json.dumps(to_plain(report.interface), indent=1))
     arrays = data()
     (chosen.folder / "digits.h").write_text(c_arrays(arrays))
-    (chosen.folder / "digits.bin").write_bytes(b"".join(array.tobytes() for array in arrays.values()))
+    for name, array in arrays.items():
+        (chosen.folder / f"{name}.bin").write_bytes(array.tobytes())
 
 
 if __name__ == "__main__":
