@@ -7,7 +7,7 @@
 # make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
 # make test-pythons runs what depends on the version of Python on 3.12 to 3.14, with and without the GIL;
 # tests/pythons.py says where it has them from. make test-pythons ARGS="3.14t --short" does less.
-# make cross has Debian install the compiler and the emulator with which tests run programs for aarch64, as root.
+# make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -23,7 +23,10 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # The tests of what staticgrad does in other systems.
 SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds) \
   $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
-CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user \
+  gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs valgrind
+CROSS_COMMANDS := aarch64-linux-gnu-gcc riscv64-linux-gnu-gcc arm-none-eabi-gcc qemu-aarch64 qemu-riscv64 \
+  qemu-system-arm wasm-ld node valgrind
 
 .NOTPARALLEL:
 .PHONY: demo test test-all test-small test-oldest test-systems in-systems test-pythons tests check cross docs bench oracle clean
@@ -61,7 +64,7 @@ check: $(VENV)/.has-test
 	$(BIN)/python tests/check_types.py
 
 cross:
-	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null || { apt-get update -qq && \
+	@(for name in $(CROSS_COMMANDS); do command -v $$name >/dev/null || exit 1; done) || { apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(CROSS); }
 
 docs: $(VENV)/.has-docs

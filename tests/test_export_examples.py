@@ -37,9 +37,18 @@ PACKAGES = {  # Debian's, by what they bring
 }  # fmt: skip
 
 
+@functools.cache
+def is_missing(command: str) -> bool:
+    """True if there is no such command, or if it is a compiler for another machine without a C library for it."""
+    if shutil.which(command) is None or not command.endswith("-gcc"):
+        return shutil.which(command) is None
+    found = subprocess.run([command, "-print-file-name=libc.a"], capture_output=True, text=True, check=True).stdout
+    return "/" not in found
+
+
 def needs(*commands: str) -> Any:
     """Skip a test where a command is missing; the reason is one line that says how it is installed."""
-    lacking = [name for name in commands if shutil.which(name) is None]
+    lacking = [name for name in commands if is_missing(name)]
     packages = " ".join(dict.fromkeys(PACKAGES[name] for name in lacking))
     return pytest.mark.skipif(
         bool(lacking), reason=f"no {' and no '.join(lacking)}: make cross (apt-get install {packages})"
