@@ -21,7 +21,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The tests of what staticgrad does in other systems.
-SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds) \
+SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds casadi) \
   $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user \
   gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs valgrind

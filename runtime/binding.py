@@ -8,15 +8,41 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from staticgrad.errors import FeedError, GradientError
+from staticgrad.errors import FeedError, GradientError, SourceLine
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.foreign import as_numpy
 from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, symbols_of, unify
+
+
+class Argument:
+    """An array that goes into or comes out of a program which has no tensors any more: its name and type."""
+
+    __slots__ = ("name", "type")
+    source: SourceLine | None = None
+
+    def __init__(self, name: str, type_: TensorType) -> None:
+        self.name = name
+        self.type = type_
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.type.ndim
+
+
+Bindable: TypeAlias = Tensor | Argument  # what messages and checks ask for its name, type and line
 
 _FLOATS = np.asarray([0.5]).dtype  # of a list of Python's
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
@@ -28,7 +54,7 @@ def ready(array: Array, dtype: np.dtype) -> bool:
     return array.dtype is dtype and flags.c_contiguous and flags.aligned
 
 
-def as_array(x: Tensor, value: Any) -> Array:
+def as_array(x: Bindable, value: Any) -> Array:
     """The array for what is fed as ``x``.
 
     Raises:
@@ -51,7 +77,7 @@ def as_array(x: Tensor, value: Any) -> Array:
     return array if ready(array, dtype) else np.array(array, dtype=dtype, order="C")
 
 
-def as_gradient(x: Tensor, value: Any, what: str) -> Array:
+def as_gradient(x: Bindable, value: Any, what: str) -> Array:
     """The array for ``what`` a caller hands over as a gradient of ``x``.
 
     Raises:
@@ -63,12 +89,12 @@ def as_gradient(x: Tensor, value: Any, what: str) -> Array:
         raise GradientError(str(error).replace(f"feed of {x.name!r}", f"the {what}")) from None
 
 
-def as_arrays(tensors: Iterable[Tensor], values: Iterable[Any]) -> list[Array]:
+def as_arrays(tensors: Iterable[Bindable], values: Iterable[Any]) -> list[Array]:
     """``as_array`` for each tensor and what is fed as it, as many."""
     return list(map(as_array, tensors, values))
 
 
-def _import(x: Tensor, value: Any) -> Array:
+def _import(x: Bindable, value: Any) -> Array:
     if isinstance(value, (Tensor, Node)):
         raise FeedError(f"feed of {x.name!r}: expected an array, actual {value!r}", source=x.source)
     if isinstance(value, (bytes, bytearray)):
@@ -88,7 +114,7 @@ def _import(x: Tensor, value: Any) -> Array:
     return array
 
 
-def _cast(x: Tensor, array: Array) -> Array:
+def _cast(x: Bindable, array: Array) -> Array:
     if array.dtype == x.dtype:
         return array if array.dtype is x.dtype else array.view(x.dtype)
     if not _casts_safely(array.dtype, x.dtype):
@@ -105,7 +131,7 @@ def _casts_safely(given: np.dtype, wanted: np.dtype) -> bool:
     return np.can_cast(given, wanted, "safe")
 
 
-def _from_python(x: Tensor, value: Any) -> Array:
+def _from_python(x: Bindable, value: Any) -> Array:
     try:
         raw = np.asarray(value)
         if raw.dtype is _FLOATS and raw.ndim and x.dtype.kind == "f":
@@ -126,7 +152,7 @@ def _from_python(x: Tensor, value: Any) -> Array:
         raise FeedError(f"feed of {x.name!r}: {error}", source=x.source) from error
 
 
-def _as_float(x: Tensor, number: Array) -> Array:
+def _as_float(x: Bindable, number: Array) -> Array:
     """One number in a floating dtype, which may be shorter than its own."""
     with np.errstate(over="ignore"):
         array = number.astype(x.dtype, copy=False)
@@ -135,7 +161,7 @@ def _as_float(x: Tensor, number: Array) -> Array:
     return array
 
 
-def _check_shape(x: Tensor, array: Array) -> None:
+def _check_shape(x: Bindable, array: Array) -> None:
     fits = array.ndim == x.ndim and all(
         not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True)
     )
@@ -143,7 +169,7 @@ def _check_shape(x: Tensor, array: Array) -> None:
         raise wrong_shape(x, array.shape, f"feed of {x.name!r}")
 
 
-def wrong_shape(x: Tensor, shape: tuple[int | None, ...], what: str) -> FeedError:
+def wrong_shape(x: Bindable, shape: tuple[int | None, ...], what: str) -> FeedError:
     """The error of a value of another shape than that of ``x``; of one example in the place of a batch it says so."""
     is_example = len(shape) == x.ndim - 1 > 0 and all(
         not isinstance(size, int) or size == actual for size, actual in zip(x.shape[1:], shape, strict=True)
@@ -191,7 +217,7 @@ def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor,
 
 
 def check_out(
-    outs: Sequence[Array | None], types: Sequence[TensorType], tensors: Sequence[Tensor], feeds: Sequence[Array]
+    outs: Sequence[Array | None], types: Sequence[TensorType], tensors: Sequence[Bindable], feeds: Sequence[Array]
 ) -> None:
     """Refuse arrays that results can't be written to.
 

@@ -40,9 +40,10 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import GraphError, refuse_copies
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
+from staticgrad.runtime.addresses import aligned_copy
 from staticgrad.runtime.cfunction_text import CWord, Form, SignatureName, text
 from staticgrad.runtime.machinery import native_part, once
-from staticgrad.runtime.state import SessionState, aligned_copy
+from staticgrad.runtime.state import SessionState
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:

@@ -11,21 +11,15 @@ but its order.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
-from staticgrad.runtime import files, tensorfile
+from staticgrad.runtime import checkpoint_file, files
 from staticgrad.runtime.state import SessionState
-
-FORMAT = "staticgrad.checkpoint.2"
-WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
 def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str, str] | None = None) -> None:
@@ -42,30 +36,8 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
 def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
     written = {key: key for key in store.graph.variables} if chosen is None else chosen
     values = {name: store.array(key) for name, key in written.items()}
-    notes = {"format": FORMAT}
-    if chosen is None:
-        notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-    notes |= _declared_text(store, written)
-    return tensorfile.to_bytes(values, notes | {"digest": digest_of(values, notes)})
-
-
-def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
-    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
-    digest itself. The order in which a file has them does not count."""
-    digest = hashlib.sha256()
-
-    def add(*texts: str) -> None:
-        for text in texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little") + content)
-
-    for key in sorted(notes.keys() - {"digest"}):
-        add("note", key, notes[key])
-    for name in sorted(values):
-        value = values[name]
-        add("array", name, value.dtype.name, str(value.shape))
-        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    random = (store.seed, store.runs_drawn) if chosen is None else None
+    return checkpoint_file.to_bytes(values, random, _declared_text(store, written))
 
 
 def restore(
@@ -89,8 +61,8 @@ def restore(
         OSError: the file can't be read.
     """
     store.graph.settle_names()
-    values, notes = _read(path)
-    numbers = _numbers(path, notes)
+    values, notes = checkpoint_file.read(path)
+    numbers = checkpoint_file.random_state(path, notes)
     wanted = {key: key for key in store.graph.variables} if chosen is None else chosen
     allowed = not strict, not strict or chosen is not None
     rest = match(f"{path}", ("file", "graph"), wanted, values, allowed, lambda rest: _renaming(store, rest, values))
@@ -101,43 +73,6 @@ def restore(
         _warn_of_others(store, path, loaded, values)
     store.change(loaded, random=numbers if chosen is None else None)
     return rest
-
-
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays and the notes of a file of this module's.
-
-    Raises:
-        FormatError: a damaged or foreign file.
-        OSError: the file can't be read.
-    """
-    values, notes = tensorfile.read(path)
-    _check_whole(path, values, notes)
-    return values, notes
-
-
-def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
-    if notes.get("format") not in (FORMAT, WITHOUT_DIGEST):
-        raise FormatError(
-            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {notes.get('format')}"
-        )
-    if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
-        return
-    expected, actual = notes.get("digest"), digest_of(values, notes)
-    if actual != expected:
-        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
-
-
-def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int] | None:
-    """The random state; None in a file of chosen variables."""
-    if metadata["format"] == FORMAT and metadata.keys().isdisjoint(("seed", "runs_drawn")):
-        return None
-    try:
-        seed, runs = int(metadata["seed"]), int(metadata["runs_drawn"])
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"{path}: the random state is damaged: {error}") from error
-    if not (-(2**63) <= seed < 2**64 and 0 <= runs < 2**63):
-        raise FormatError(f"{path}: the random state is damaged: seed {seed}, {runs} runs")
-    return seed, runs
 
 
 def _check_values(store: SessionState, path: str | os.PathLike[str], values: Mapping[str, Array]) -> None:

@@ -271,12 +271,13 @@ class Compiler:
     def unloaded(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
     ) -> Program:
-        """The program of ``independent``, compiled and not loaded: for the target of the options, of any machine."""
+        """The program of ``independent``, compiled and not loaded: for the target and threads of the options, which may
+        be of any machine."""
         self.store.check_open()
         with importing():
             from staticgrad.compiler.pipeline import compile_region
         region = self._region(fetches, feeds, options)
-        alone = replace(options, sizes="exact", prepares=False, workers=1, autotune=False, stepwise=False)
+        alone = replace(options, sizes="exact", prepares=False, autotune=False, stepwise=False)
         self.count += 1
         return self.lock.exclusive(compile_region, region, alone)
 

@@ -424,6 +424,7 @@ class Executable(vectorcall.Forwarding):
         signature: SignatureName | Literal["casadi"] = "slots",
         wrt: Tensor | None = None,
         initial_state: Literal["data", "file"] = "data",
+        threads: int = 0,
     ) -> ExportReport:
         """Write the program to files that run where there is no compiler and no Python: ``sg.export`` of one function.
 
@@ -447,7 +448,7 @@ class Executable(vectorcall.Forwarding):
         """
         from staticgrad.runtime.export.export import export_one
 
-        return export_one(path, self, format, target, name, optimize, signature, wrt, initial_state)
+        return export_one(path, self, format, target, name, optimize, signature, wrt, initial_state, threads)
 
     def _latest_shapes(self) -> Shapes | None:
         """The shapes of the feeds of the latest program; None before there was one."""

@@ -11,6 +11,7 @@ from typing import Any
 from staticgrad import nest
 from staticgrad.errors import FeedError, FetchError
 from staticgrad.graph import Node, Tensor
+from staticgrad.runtime.binding import Argument
 
 
 def leaves_of(fetches: Any) -> list[Tensor | Node]:
@@ -41,10 +42,13 @@ def structure_of(fetches: Any) -> Any:
     return (type(fetches), keys, *map(structure_of, parts))
 
 
+LEAVES = (Tensor, Node, Argument)
+
+
 def packer(fetches: Any) -> Callable[[Sequence[Any]], Any]:
     """A function that puts a flat sequence of results into the nest of ``fetches``."""
     kind, parts = type(fetches), nest.children(fetches) or ()
-    if all(isinstance(part, (Tensor, Node)) for part in parts):
+    if all(isinstance(part, LEAVES) for part in parts):
         if kind is dict:
             keys = tuple(fetches)
             return lambda values: dict(zip(keys, values, strict=True))
@@ -68,7 +72,7 @@ def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
     Raises:
         FeedError: the nests differ.
     """
-    if isinstance(structure, (Tensor, Node)):
+    if isinstance(structure, LEAVES):
         return [values]
     pairs = _beside(structure, values)
     if pairs is None:
@@ -94,7 +98,7 @@ def _beside(structure: Any, values: Any) -> list[tuple[Any, Any]] | None:
 def filled(structure: Any, given: Any, results: Iterator[Any]) -> Any:
     """``given``, a nest like ``structure``, with the next of ``results`` in each place of a leaf. Lists and dicts that
     lacked one are changed, other containers made anew."""
-    if isinstance(structure, (Tensor, Node)):
+    if isinstance(structure, LEAVES):
         return next(results)
     pairs = _beside(structure, given) or []
     parts = [filled(part, before, results) for part, before in pairs]

@@ -39,10 +39,33 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     if not os.fspath(path):
         raise FormatError("expected the path of a file, actual ''")
     status = os.stat(path)
+    _refuse_irregular(path, status)
+    return status
+
+
+def _refuse_irregular(path: str | os.PathLike[str], status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         actual = next((kind for is_kind, kind in KINDS if is_kind(status.st_mode)), "something else")
         raise FormatError(f"{os.fspath(path)}: expected a regular file, actual {actual}")
-    return status
+
+
+def read_regular(path: str | os.PathLike[str]) -> tuple[bytes, os.stat_result]:
+    """The content of a regular file and its status, both of one open file: nobody can exchange it in between.
+
+    Raises:
+        FormatError: the path is empty or names something else; nothing is waited for.
+        OSError: there is nothing, or it cannot be read.
+    """
+    if not os.fspath(path):
+        raise FormatError("expected the path of a file, actual ''")
+    descriptor = os.open(path, os.O_RDONLY | (OPEN & ~getattr(os, "O_NOFOLLOW", 0)) | BINARY)
+    try:
+        status = os.fstat(descriptor)
+        _refuse_irregular(path, status)
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.readall(), status
+    finally:
+        os.close(descriptor)
 
 
 def replace(path: str | os.PathLike[str], data: bytes) -> None:

@@ -62,7 +62,8 @@ class CodeImage:
         Raises:
             ImageError: something does.
         """
-        if not (len(self.contents) <= self.size <= LARGEST and self.protected > 0 and self.protected % PAGE == 0):
+        sized = len(self.contents) <= self.size <= LARGEST and 0 < self.protected <= LARGEST
+        if not sized or self.protected % PAGE:
             raise ImageError(f"{len(self.contents)} bytes of {self.size}, {self.protected} of them protected")
         for r in self.relocations:
             if not (0 <= r.offset <= self.size - WORD and OWN <= r.symbol < len(self.symbols)):

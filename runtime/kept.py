@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.compiler.program import POISON
 from staticgrad.extents import highest
 from staticgrad.optable import Array
-from staticgrad.runtime.state import ALIGNMENT, aligned_empty
+from staticgrad.runtime.addresses import ALIGNMENT, aligned_empty
 from staticgrad.types import TensorType, sizes
 
 IDLE_BLOCKS = 2  # that wait for the next tape of the same kind

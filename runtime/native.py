@@ -40,6 +40,7 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import NumericsError, SourceLine, StaticGradError
 from staticgrad.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.optable import Array
+from staticgrad.runtime.addresses import aligned_copy, data_address
 from staticgrad.runtime.entry import (
     DRAWS,
     ArraySpec,
@@ -55,7 +56,7 @@ from staticgrad.runtime.entry import (
 from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
-from staticgrad.runtime.state import SessionState, aligned_copy
+from staticgrad.runtime.state import SessionState
 from staticgrad.runtime.vectorcall import IS_FREE_THREADED
 from staticgrad.types import TensorType, sizes
 
@@ -71,25 +72,6 @@ _Main = Callable[[int, int, int], int]
 _Entry = tuple[Callable[..., Any], Descriptor]
 _RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-
-_DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
-
-
-def _data_by_interface(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _data_by_field(array: Array) -> int:
-    return ctypes.c_void_p.from_address(id(array) + _DATA_OFFSET).value or 0
-
-
-def _choose_data_address() -> Callable[[Array], int]:
-    probe = np.zeros(3)[1:]
-    return _data_by_field if _data_by_field(probe) == _data_by_interface(probe) else _data_by_interface
-
-
-data_address = _choose_data_address()
 
 
 def estimated_seconds(interface: Interface) -> float:

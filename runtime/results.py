@@ -36,8 +36,8 @@ from typing import Any, cast
 import numpy as np
 
 from staticgrad.optable import Array
+from staticgrad.runtime.addresses import ALIGNMENT, aligned_empty
 from staticgrad.runtime.machinery import named_words, native_part
-from staticgrad.runtime.state import ALIGNMENT, aligned_empty
 from staticgrad.types import Shape, sizes
 
 RECYCLED_FROM = 1 << 16  # bytes: smaller ones the C library recycles by itself

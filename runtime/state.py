@@ -24,29 +24,11 @@ from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.sources import VARIABLE, VariableAttributes
 from staticgrad.ops.variables import Fixed
 from staticgrad.optable import Array
+from staticgrad.runtime.addresses import ALIGNMENT, aligned_copy, aligned_empty
 from staticgrad.runtime.locks import Lock, LockWord, at_once
-from staticgrad.types import Shape, TensorType, sizes
+from staticgrad.types import TensorType, sizes
 
-ALIGNMENT = 64
 CLOSED, TORN = 1, 2  # of a session's ``closed``: by its user; in a forked child, half changed by a thread of the parent
-
-
-def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
-    """An uninitialised C-contiguous array whose memory begins at a multiple of 64 bytes."""
-    shape = sizes(shape)
-    nbytes = dtype.itemsize
-    for size in shape:
-        nbytes *= size
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
-
-
-def aligned_copy(value: Array) -> Array:
-    """A copy of an array in memory of ``aligned_empty``."""
-    array = aligned_empty(value.shape, value.dtype)
-    array[...] = value
-    return array
 
 
 def side_by_side(types: Sequence[TensorType]) -> list[Array]:

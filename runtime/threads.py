@@ -46,11 +46,11 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import host_arch
+from staticgrad.config import host_arch
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
+from staticgrad.runtime.addresses import aligned_empty
 from staticgrad.runtime.machinery import clock, named_words, native_part
-from staticgrad.runtime.state import aligned_empty
 
 SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
 CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors

@@ -228,6 +228,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.export.export import export
+    from staticgrad.runtime.export.loaded import load
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
     from staticgrad.types import bfloat16
@@ -254,6 +255,7 @@ _LATER = {
     "isdtype": "staticgrad.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
+    "load": "staticgrad.runtime.export.loaded",
     "minimize": "staticgrad.minimization",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
@@ -434,6 +436,7 @@ __all__ = [
     "lgamma",
     "linalg",
     "linspace",
+    "load",
     "log",
     "log1mexp",
     "log1p",

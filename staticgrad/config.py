@@ -1,7 +1,8 @@
-"""The environment's settings: switches for debugging, in one typed table that refuses unknown names, and the cores."""
+"""The environment: switches for debugging, in one typed table that refuses unknown names, and what the machine has."""
 
 from __future__ import annotations
 
+import functools
 import os
 
 from staticgrad.frozen import frozen
@@ -78,3 +79,24 @@ def available_cores() -> int:
         cores = os.cpu_count() or 1
     told = next((number for name in NEIGHBOURS if (number := os.environ.get(name, "")).isdecimal()), "1")
     return max(1, cores // max(1, int(told)))
+
+
+def host_arch() -> str:
+    """The architecture of this machine, as instruction sets name it."""
+    import platform
+
+    name = platform.machine()
+    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+@functools.cache
+def told_features() -> frozenset[str] | None:
+    """The features of the first processor by Linux under LLVM's names, at least those that targets ask for: what the
+    processor has and the system saves the registers of. None on other systems and processors."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except (OSError, UnicodeDecodeError):
+        return None
+    names = {"bmi1": "bmi"}  # Linux's name: LLVM's
+    return frozenset(names.get(flag, flag) for flag in flags.partition(":")[2].split()) or None

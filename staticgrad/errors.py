@@ -284,6 +284,14 @@ class BoundsError(StaticGradError, IndexError):
     """
 
 
+def out_of_range(what: str, size: int, smallest: int, largest: int, wraps: bool) -> str:
+    """The message for indices in [smallest, largest] where [0, size) is allowed; with ``wraps`` those that were given
+    negative had been added to the size."""
+    lowest = -size if wraps else 0
+    found = smallest + lowest if smallest < 0 else largest
+    return f"{what}: index {found} is out of range for size {size}\n  expected [{lowest}, {size})\n  actual   {found}"
+
+
 class NumericsError(StaticGradError, FloatingPointError):
     """``check_numerics=True``: the first op that made a NaN or an infinity.
 

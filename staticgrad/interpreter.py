@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
+from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError, out_of_range
 from staticgrad.frozen import record
 from staticgrad.graph import Computation, Node, Tensor
 from staticgrad.ops.control.bodies import Body
@@ -246,12 +246,7 @@ def bounds_error(
 ) -> BoundsError:
     """The error for indices in [smallest, largest] where [0, size) is allowed; with ``wraps`` those that were given
     negative had been added to the size."""
-    lowest = -size if wraps else 0
-    found = smallest + lowest if smallest < 0 else largest
-    return BoundsError(
-        f"{what}: index {found} is out of range for size {size}\n  expected [{lowest}, {size})\n  actual   {found}",
-        source=source,
-    )
+    return BoundsError(out_of_range(what, size, smallest, largest, wraps), source=source)
 
 
 def print_value(text: str, value: Array) -> None:

@@ -24,7 +24,7 @@ from support.declaring import f32
 
 import staticgrad as sg
 from staticgrad.graph import Tensor
-from staticgrad.runtime import checkpoint, files, tensorfile
+from staticgrad.runtime import checkpoint_file, files, tensorfile
 
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners, modes and links of files")
 
@@ -328,7 +328,7 @@ def test_a_file_of_an_earlier_version_has_no_digest(saved: tuple[sg.Session, Ten
     from safetensors.numpy import save_file
 
     sess, w = saved
-    notes = {"format": checkpoint.WITHOUT_DIGEST, "seed": "3", "runs_drawn": "2"}
+    notes = {"format": checkpoint_file.WITHOUT_DIGEST, "seed": "3", "runs_drawn": "2"}
     save_file({"w": f32(7, 8, 9)}, tmp_path / "state", notes)
     sess.restore(tmp_path / "state")
     assert sess.get(w).tolist() == [7, 8, 9]

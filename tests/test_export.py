@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_a_check_that_fails_gives_its_number_and_writes_no_state(tmp_path: Path)
     before = loaded.state.copy()
     status, _ = loaded.run("train_step", x, labels + 4)
     assert status == 1
-    assert "label" in next(entry for entry in loaded.interface.entries if entry.name == "train_step").checks[0]
+    assert "label" in next(entry for entry in loaded.interface.entries if entry.name == "train_step").checks[0].message
     np.testing.assert_array_equal(loaded.state[64:], before[64:])  # the first line counts the runs
 
 
@@ -255,6 +256,70 @@ def test_other_signatures_need_no_memory_of_the_caller(tmp_path: Path) -> None:
     gauss = ctypes.CDLL(str(scalar.files[0])).gauss
     gauss.restype, gauss.argtypes = ctypes.c_double, [ctypes.c_double, ctypes.c_void_p]
     assert gauss(0.5, None) == pytest.approx(np.exp(-0.25), rel=1e-15)
+
+
+POOL = """
+#include <pthread.h>
+#include <string.h>
+#include "wide.h"
+struct pool {
+    struct staticgrad_threads threads;
+    pthread_mutex_t lock;
+    int64_t next, chunks, ran;
+    staticgrad_part *part;
+    void *table;
+};
+struct job { struct pool *pool; int64_t worker; };
+static void *work(void *given) {
+    struct job *job = (struct job *)given;
+    for (;;) {
+        pthread_mutex_lock(&job->pool->lock);
+        int64_t chunk = job->pool->next++;
+        pthread_mutex_unlock(&job->pool->lock);
+        if (chunk >= job->pool->chunks) return NULL;
+        job->pool->part(job->pool->table, chunk, job->worker);
+    }
+}
+static void run(struct staticgrad_threads *threads, staticgrad_part *part, void *table, int64_t chunks) {
+    struct pool *pool = (struct pool *)threads;
+    pthread_t other[3];
+    struct job jobs[4];
+    pool->next = 0, pool->chunks = chunks, pool->part = part, pool->table = table, pool->ran += chunks;
+    for (int i = 0; i < 4; i++) jobs[i].pool = pool, jobs[i].worker = i;
+    for (int i = 0; i < 3; i++) pthread_create(&other[i], NULL, work, &jobs[i + 1]);
+    work(&jobs[0]);
+    for (int i = 0; i < 3; i++) pthread_join(other[i], NULL);
+}
+static int poll(struct staticgrad_threads *threads) { (void)threads; return 0; }
+int on_four(const void *const *in, void *const *out, void *workspace, void *state, int64_t *ran) {
+    struct pool pool = {{run, poll, 0, 0}, PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, NULL, NULL};
+    int status = wide_on_threads(in, out, workspace, state, &pool.threads);
+    *ran = pool.ran;
+    return status;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS[:1])
+def test_threads_of_the_caller_share_the_work_and_change_no_bit(compiler: str, tmp_path: Path) -> None:
+    with Graph() as graph:
+        x, w = sg.placeholder((256, 300), name="x"), sg.Variable(np.full((300, 257), 0.01, np.float32), name="w")
+        y = sg.nn.softmax(sg.exp(x @ w), -1)
+    executable = sg.Session(graph).compile([y, sg.sum(y)], x)
+    report = executable.export(tmp_path / "wide.o", threads=4)
+    (tmp_path / "pool.c").write_text(POOL)
+    command = [compiler, *STRICT, "-shared", "-fPIC", "-pthread", "pool.c", "wide.o", "-o", "wide.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    loaded = Loaded(replace(report, files=(tmp_path / "wide.so",)))
+    given = np.random.default_rng(0).normal(size=(256, 300)).astype(np.float32)
+    alone = loaded.call("wide", given)
+    np.testing.assert_array_equal(alone[0], executable(given)[0])
+    ran = ctypes.c_int64()
+    loaded.library.wide_here = lambda *call: loaded.library.on_four(*call, ctypes.byref(ran))
+    loaded.interface = replace(loaded.interface, entries=(replace(report.interface.entries[0], name="wide_here"),))
+    for got, want in zip(loaded.call("wide_here", given), alone, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert ran.value >= 4
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from support.nets import deep
 from tree import ROOT
 
 import staticgrad as sg
+from staticgrad.runtime.addresses import data_address
 from staticgrad.runtime.executable import Executable
-from staticgrad.runtime.native import CallFrame, NativeRunner, data_address
+from staticgrad.runtime.native import CallFrame, NativeRunner
 from staticgrad.runtime.tape import Tape
 
 EXAMPLES = ROOT / "examples"

@@ -19,7 +19,8 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 from staticgrad import config
-from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.compiler.emit.target import Target
+from staticgrad.config import host_arch
 from staticgrad.phases import goes_on, phase
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator

@@ -23,11 +23,12 @@ from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
-from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, CollectiveSlot, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.config import host_arch
 from staticgrad.extents import OpenSizeError
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase

@@ -1,9 +1,9 @@
 """Programs for others, linked: the texts of several LLVM modules come in, one module goes out, in any of its forms.
 
-Each entry brings the modules of its program, which define ``main``, and a module that calls it and defines ``entry``.
-Linked together, ``entry`` gets the entry's name and all else is internal, so that programs of any number live beside
-each other. Then LLVM's passes run over the whole: for speed only those that drop what nobody uses and what is there
-twice, as emitters write the form that the code generator wants; for size the pipeline of ``-Oz``.
+Each entry brings the modules of its program, which define ``main``, and a module that calls it and defines ``entry``,
+perhaps ``entry_…`` too. Linked together, these get the entry's name and all else is internal, so that programs of any
+number live beside each other. Then LLVM's passes run over the whole: for speed only those that drop what nobody uses
+and what is there twice, as emitters write the form that the code generator wants; for size the pipeline of ``-Oz``.
 
     Linked ::= object | assembly | text | bitcode | shared image
 """
@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from staticgrad.compiler.emit.codegen import lock
-from staticgrad.compiler.emit.target import Target, host_arch
+from staticgrad.compiler.emit.target import Target
+from staticgrad.config import host_arch
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
@@ -70,7 +71,9 @@ def link_modules(
             for text in texts:
                 part.link_in(parsed(text))
             _hide(part)
-            part.get_function(ENTRY).name = name
+            for function in part.functions:
+                if function.name.startswith(ENTRY) and not function.is_declaration:
+                    function.name = f"{name}{function.name.removeprefix(ENTRY)}"
             whole.link_in(part)
         for text in shared:
             whole.link_in(parsed(text))
@@ -81,9 +84,9 @@ def link_modules(
 
 
 def _hide(module: Any) -> None:
-    """Make internal what a module defines beside its entry."""
+    """Make internal what a module defines beside its entries."""
     for item in (*module.functions, *module.global_variables):
-        if not item.is_declaration and item.name != ENTRY:
+        if not item.is_declaration and (not item.name.startswith(ENTRY) or item.linkage.name == "internal"):
             item.visibility, item.linkage = "default", "internal"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from staticgrad.compiler.emit.codegen import lock
-from staticgrad.compiler.emit.target import host_arch
+from staticgrad.config import host_arch
 
 _numbers = itertools.count()  # names of libraries are unique in the process
 

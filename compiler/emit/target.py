@@ -18,6 +18,7 @@ import numpy as np
 from staticgrad import config
 from staticgrad.compiler.emit.isa import AVX2_ISA, AVX512_ISA, BASELINE_ISA, ISA, NEON_ISA
 from staticgrad.compiler.emit.machine import AARCH64, X86_64, ZEN3, ZEN5, Machine, small
+from staticgrad.config import host_arch, told_features
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
@@ -53,35 +54,15 @@ TARGETS = {target.name: target for target in (AVX512, AVX2, NEON, GENERIC)}  # t
 SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
 
 
-def host_arch() -> str:
-    """The architecture of this machine, as instruction sets name it."""
-    import platform
-
-    name = platform.machine()
-    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
 @functools.cache
 def _host_features() -> frozenset[str]:
     """The features of this processor under LLVM's names, at least those that targets ask for."""
-    found = _features_from_kernel()
+    found = told_features()
     if found is not None:
         return found
     import llvmlite.binding as llvm
 
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
-
-
-def _features_from_kernel() -> frozenset[str] | None:
-    """The features of the first processor by Linux, which are there without importing LLVM: those that the processor
-    has and the system saves the registers of. None on other systems and processors."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = next((line for line in file if line.startswith("flags")), "")
-    except (OSError, UnicodeDecodeError):
-        return None
-    names = {"bmi1": "bmi"}  # Linux's name: LLVM's
-    return frozenset(names.get(flag, flag) for flag in flags.partition(":")[2].split()) or None
 
 
 @functools.cache

@@ -4,6 +4,7 @@ Input: a target and an ``EntryForm``: how the program's slots come about. Output
 ``entry`` and calls ``main``. A function of signature ``"slots"`` is given its memory:
 
     i32 entry(ptr in, ptr out, ptr workspace, ptr state)
+    i32 entry_on_threads(ptr in, ptr out, ptr workspace, ptr state, ptr threads)     if it may run on several
 
 Functions of other signatures have theirs on the stack, and the state as constant data, which nobody writes.
 """
@@ -29,6 +30,7 @@ from staticgrad.runtime.cfunction_text import (
     write_entry,
 )
 
+ON_THREADS = "_on_threads"  # behind the name of a function that is given threads
 SEED, RUN = 0, 1  # the words with which a state begins whose program draws random numbers
 
 
@@ -41,12 +43,16 @@ class EntryForm:
         constants: slots that are arrays of the program's own, and their bytes.
         variables: slots that lie in the state, and their offsets.
         initial: the state, where the function isn't given it.
+        feed_bytes: bytes of each feed.
+        threads: how many may share its work, 0 for none.
     """
 
     form: Form
     constants: tuple[tuple[int, bytes], ...] = ()
     variables: tuple[tuple[int, int], ...] = ()
     initial: bytes = b""
+    feed_bytes: tuple[int, ...] = ()
+    threads: int = 0
 
     @property
     def uses_state(self) -> bool:
@@ -79,16 +85,28 @@ def initial_state(name: str, content: bytes, target: Target) -> str:
 
 
 def _write_slots(module: IRModule, entry: EntryForm) -> None:
-    f = module.function(ENTRY, ["ptr", "ptr", "ptr", "ptr"], "i32", internal=False)
-    feeds, results, workspace, state = f.params
+    given = ["ptr"] * 4
+    if not entry.threads:
+        _write_call(module.function(ENTRY, given, "i32", internal=False), entry, NULL)
+        return
+    f = module.function(f"{ENTRY}{ON_THREADS}", [*given, "ptr"], "i32", internal=False)
+    _write_call(f, entry, f.params[-1])
+    alone = module.function(ENTRY, given, "i32", internal=False)
+    alone.ret(alone.call(f.name, "i32", *alone.params, NULL))
+    alone.finish()
+
+
+def _write_call(f: Function, entry: EntryForm, threads: Value) -> None:
+    """A call of the program in the memory that a function is given."""
+    feeds, results, workspace, state = f.params[:4]
     table, key = f.stack(8 * (entry.form.slots + 1)), f.stack(16)
     given = [*([workspace] if entry.workspace_bytes else []), *([state] if entry.uses_state else [])]
     if given:
         end_if(f, any_of(f, [is_null(f, address) for address in given]), integer(WRONG_CALL, "i32"))
     end_if_missing(f, entry.form, feeds, results)
-    _point_memory(f, entry, table, state, key)
+    point_memory(f, entry, table, state, key)
     point_slots(f, entry.form, table, feeds, results, workspace)
-    status = f.call(MAIN, "i32", table, workspace, NULL)
+    status = f.call(MAIN, "i32", table, workspace, threads)
     repeat_results(f, entry.form, results)
     f.ret(status)
     f.finish()
@@ -101,7 +119,7 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
     feeds, results = f.params
     table, key, frame = f.stack(8 * (form.slots + 1)), f.stack(16), f.stack(max(form.frame_bytes, 1))
     state = f.symbol(module.data("state", entry.initial)) if entry.initial else NULL
-    _point_memory(f, entry, table, state, key)
+    point_memory(f, entry, table, state, key)
     point_slots(f, form, table, feeds, results, f.offset(frame, rounded(form.arena_bytes), "i8"))
     status = f.call(MAIN, "i32", table, frame, NULL)
     repeat_results(f, form, results)
@@ -109,7 +127,7 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
     f.finish()
 
 
-def _point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
+def point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
     """Enter the addresses of constants and of what lies in the state; count a run that draws random numbers."""
 
     def enter(slot: int, address: Value) -> None:

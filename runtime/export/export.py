@@ -18,24 +18,26 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from staticgrad import nest
 from staticgrad.compiler.emit.linked import Linked, Optimize, link_modules
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target, host_arch
+from staticgrad.compiler.emit.target import TARGETS, Target, current_target
 from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
+from staticgrad.config import host_arch
 from staticgrad.errors import GraphError, StaticGradError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.cfunction import form_of
 from staticgrad.runtime.cfunction_text import MOST_ON_STACK
+from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
 from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
-from staticgrad.runtime.export.interface import Entry, ExportInterface, NamedType, StateLayout, layout
+from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, StateLayout, layout
 from staticgrad.runtime.files import replace as replace_file
 from staticgrad.tables import byte_text
 from staticgrad.types import TensorType
@@ -44,10 +46,12 @@ if TYPE_CHECKING:
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.state import SessionState
 
+Described = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries as their callers know them
 Format = Literal["object", "shared", "program", "llvm"]
 InitialState = Literal["data", "file"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
+CASADI = "casadi"  # a signature of several functions
 LINKERS = ("cc", "gcc", "clang")
 
 
@@ -100,6 +104,7 @@ def export(
     optimize: Optimize = "speed",
     *,
     initial_state: InitialState = "data",
+    threads: int = 0,
 ) -> ExportReport:
     """Write programs to files that run where there is no compiler and no Python: a C function for each entry.
 
@@ -124,6 +129,8 @@ def export(
         optimize: ``"size"`` for little code.
         initial_state: the state as it begins as constant ``"data"`` of the object, or in a ``"file"`` beside it that
             ends in ``.state``.
+        threads: for so many at most each entry has a second function, ``entry_on_threads``, whose last argument is the
+            caller's way to have work done by several: see the header. Its workspace is larger. 0: none.
 
     Raises:
         GraphError: a program that calls Python or other processes, or reads gradients of tapes; executables of several
@@ -140,9 +147,10 @@ def export(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     report = sg.export(pathlib.Path(folder) / "model.o", {"train": step, "predict": sess.compile(x * w, x)})
         ...     print([entry.name for entry in report.interface.entries], report.interface.state.nbytes)
-        ['train', 'predict'] 64
+        ['train', 'predict'] 128
     """
-    return _export(Path(path), entries, format, target, name, optimize, "slots", None, initial_state)
+    how = _How(format, optimize, "slots", None, initial_state, threads)
+    return _export(Path(path), entries, target, name, how)
 
 
 def export_one(
@@ -155,33 +163,71 @@ def export_one(
     signature: str,
     wrt: Tensor | None,
     initial_state: InitialState,
+    threads: int,
 ) -> ExportReport:
     """``export`` of one function, of any signature."""
     path = Path(path)
     whole = executable._with_gradient(signature, wrt, "export") or executable
     function = check_identifier(name) if name is not None else identifier(path.stem)
-    return _export(path, {function: whole}, format, target, name, optimize, signature, wrt, initial_state)
+    entries, described = {function: whole}, None
+    if signature == CASADI:
+        entries = casadi.columns(executable, function)
+        described = functools.partial(casadi.described, executable=executable)
+    how = _How(format, optimize, signature, wrt, initial_state, threads)
+    return _export(path, entries, target, name, how, described)
+
+
+@frozen
+class _How:
+    """The choices of an export.
+
+    Raises:
+        StaticGradError: one that there is not.
+    """
+
+    format: Format
+    optimize: Optimize
+    signature: str
+    wrt: Tensor | None
+    initial_state: InitialState
+    threads: int
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("format", self.format, FORMATS),
+            ("optimize", self.optimize, get_args(Optimize)),
+            ("initial_state", self.initial_state, get_args(InitialState)),
+        ):
+            if given not in known:
+                raise StaticGradError(
+                    f"export: {what}: expected one of {', '.join(map(repr, known))}, actual {given!r}"
+                )
+        if self.is_casadi and self.format not in ("shared", "object"):
+            raise StaticGradError(f"export: CasADi loads a format of 'shared' or 'object', actual {self.format!r}")
+        if not isinstance(self.threads, int) or self.threads < 0:
+            raise StaticGradError(f"export: threads: expected a number of threads, actual {self.threads!r}")
+        if self.threads and (not self.has_state or self.format == "program"):
+            raise StaticGradError("export: threads: only functions of 'slots' are given threads, and no 'program' is")
+
+    @property
+    def is_casadi(self) -> bool:
+        return self.signature == CASADI
+
+    @property
+    def has_state(self) -> bool:
+        """True if functions are given their memory and a state."""
+        return self.signature == "slots"
 
 
 def _export(
     path: Path,
     entries: Mapping[str, Executable],
-    format: Format,
     target: str | Sequence[str] | None,
     name: str | None,
-    optimize: Optimize,
-    signature: str,
-    wrt: Tensor | None,
-    initial: InitialState,
+    how: _How,
+    described: Described | None = None,
 ) -> ExportReport:
-    for what, given, known in (
-        ("format", format, FORMATS),
-        ("optimize", optimize, get_args(Optimize)),
-        ("initial_state", initial, get_args(InitialState)),
-    ):
-        if given not in known:
-            raise StaticGradError(f"export: {what}: expected one of {', '.join(map(repr, known))}, actual {given!r}")
-    targets = _targets(target, format)
+    targets = _targets(target, how.format)
     if not entries:
         raise GraphError("export: expected executables by the names of their functions, actual none")
     stem = check_identifier(name) if name is not None else identifier(path.stem)
@@ -192,9 +238,10 @@ def _export(
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
                          f" its state, actual {len(stores)} sessions")  # fmt: skip
     (store,) = stores.values()
-    made = [_Exported(stem, entries, store, one, optimize, signature, wrt) for one in targets]
-    writer = {"object": _write_object, "shared": _write_shared, "llvm": _write_llvm, "program": _write_program}[format]
-    return writer(path, made, initial)
+    made = [_Exported(stem, entries, store, one, how, described) for one in targets]
+    if how.format == "program":
+        return _write_program(path, made)
+    return _write_module(path, *made)
 
 
 def _targets(names: str | Sequence[str] | None, format: Format) -> list[Target]:
@@ -224,56 +271,62 @@ class _Exported:
         entries: Mapping[str, Executable],
         store: SessionState,
         target: Target,
-        optimize: Optimize,
-        signature: str,
-        wrt: Tensor | None,
+        how: _How,
+        described: Described | None,
     ) -> None:
         self.target = target
-        self.optimize = optimize
-        compiled = {entry: _Compiled(exe, target, optimize, signature, wrt) for entry, exe in entries.items()}
+        self.how = how
+        compiled = {entry: _Compiled(executable, target, how) for entry, executable in entries.items()}
         variables: dict[str, TensorType] = {}
         for one in compiled.values():
             variables |= {slot.name: slot.type for slot in one.interface.slots if isinstance(slot, StateSlot)}
         state = layout(variables, draws=any(one.form.keys for one in compiled.values()))
-        self.initial = _initial(store, state)
-        self._forms = {entry: one.entry(state, self.initial) for entry, one in compiled.items()}
+        initial = _initial(store, state)
+        self._forms = {entry: one.entry(state, initial) for entry, one in compiled.items()}
         self._programs = {entry: one.texts for entry, one in compiled.items()}
-        described = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
-        has_state = signature == "slots"
-        self.interface = ExportInterface(name, target.name, described, state if has_state else StateLayout())
-        if not has_state:
-            self.initial = b""
+        known = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
+        known = described(known) if described is not None else known
+        self.initial = initial if how.has_state else b""
+        self.interface = ExportInterface(name, target.name, known, state if how.has_state else StateLayout())
 
-    def linked(self, *, with_initial: bool) -> Linked:
+    @property
+    def has_initial(self) -> bool:
+        """True if the state as it begins is a constant of the module."""
+        return bool(self.initial) and self.how.initial_state == "data" and self.how.format != "program"
+
+    def linked(self) -> Linked:
         """The module of all entries."""
-        modules = {entry: [text(form, self.target), *self._programs[entry]] for entry, form in self._forms.items()}
-        shared = [initial_state(initial_name(self.interface), self.initial, self.target)] if with_initial else []
-        return link_modules(modules, shared, self.target, self.optimize)
+        shared = []
+        if self.has_initial:
+            shared.append(initial_state(initial_name(self.interface), self.initial, self.target))
+        if self.how.is_casadi:
+            shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
+        write = casadi.text if self.how.is_casadi else text
+        modules = {entry: [write(form, self.target), *self._programs[entry]] for entry, form in self._forms.items()}
+        return link_modules(modules, shared, self.target, self.how.optimize)
 
 
 class _Compiled:
     """An executable's program for a target, and the form of its function."""
 
-    def __init__(
-        self, executable: Executable, target: Target, optimize: Optimize, signature: str, wrt: Tensor | None
-    ) -> None:
+    def __init__(self, executable: Executable, target: Target, how: _How) -> None:
         types = executable._latest_types("export")
-        options = replace(executable._options, target=target)
+        options = replace(executable._options, target=target, workers=max(1, how.threads))
         program = executable._compiler.unloaded(executable._wanted(), types, options)
         self.interface: Interface = program.interface
         self.texts = program.modules
-        feeds = list(types.items())
-        has_state = signature == "slots"
+        self._how = how
+        feeds, fetched = list(types.items()), executable._fetched()
+        kind, has_state = "slots" if how.is_casadi else how.signature, how.has_state
         self.form, results = form_of(
-            signature, self.interface, feeds, executable._fetched(), wrt, caller="export", has_state=has_state
+            kind, self.interface, feeds, fetched, how.wrt, caller="export", has_state=has_state
         )
+        what, nbytes = f"export: {how.signature!r}", self.form.frame_bytes
         if not has_state and self.form.keys:
-            raise GraphError(f"export: {signature!r}: the program draws random numbers, which need a state: 'slots'")
-        if not has_state and self.form.frame_bytes > MOST_ON_STACK:
-            raise GraphError(
-                f"export: {signature!r}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
-                f" {self.form.frame_bytes}: 'slots' is given its memory"
-            )
+            raise GraphError(f"{what}: the program draws random numbers, which need a state: 'slots'")
+        if not (has_state or how.is_casadi) and nbytes > MOST_ON_STACK:
+            raise GraphError(f"{what}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
+                             f" {nbytes}: 'slots' is given its memory")  # fmt: skip
         self.feeds, self.results = ([NamedType(x.name, t) for x, t in typed] for typed in (feeds, results))
         self._structure = _structure(executable.fetches, itertools.count())
 
@@ -282,19 +335,20 @@ class _Compiled:
         slots = list(enumerate(self.interface.slots))
         constants = tuple((n, slot.value.tobytes()) for n, slot in slots if isinstance(slot, ConstantSlot))
         variables = tuple((n, state.offset(slot.name)) for n, slot in slots if isinstance(slot, StateSlot))
-        own = b"" if self.form.signature == "slots" else initial
-        return EntryForm(self.form, constants, variables, own)
+        own = b"" if self._how.has_state else initial
+        feed_bytes = tuple(feed.type.nbytes for feed in self.feeds)
+        return EntryForm(self.form, constants, variables, own, feed_bytes, self._how.threads)
 
     def described(self, name: str, form: EntryForm) -> Entry:
         """The entry as its caller knows it."""
-        is_slots = self.form.signature == "slots"
+        has_state = self._how.has_state
         checks = tuple(
-            f"{check.message or check.kind}{'' if check.source is None else f' ({check.source})'}"
-            for check in self.interface.checks
+            ExportedCheck(c.kind, c.message, str(c.source or ""), c.size, c.offset, c.wraps)
+            for c in self.interface.checks
         )
         return Entry(
-            name, self.form.signature, tuple(self.feeds), tuple(self.results), self._structure,
-            form.workspace_bytes if is_slots else 0, checks, is_slots and form.uses_state,
+            name, self._how.signature, tuple(self.feeds), tuple(self.results), self._structure,
+            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state, self._how.threads,
         )  # fmt: skip
 
 
@@ -334,21 +388,31 @@ def _initial(store: SessionState, state: StateLayout) -> bytes:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def _written(path: Path, content: bytes, made: _Exported, linked: Linked, initial: InitialState) -> ExportReport:
-    """Write a file, the header beside it, and the state if that is a file."""
+def _write_module(path: Path, made: _Exported) -> ExportReport:
+    """Write the module of a target, the header beside it, and the state if that is a file."""
+    how, format = made.how, made.how.format
+    if format == "shared" and made.target.isa.arch not in ("", host_arch()):
+        raise StaticGradError(
+            f"export: a shared library for {made.target.name} cannot be linked on {host_arch()}: export an 'object' and"
+            " link it there"
+        )
+    linked = made.linked()
+    if format == "llvm":
+        content = linked.bitcode if path.suffix == BITCODE else linked.text.encode()
+    else:
+        content = linked.object if format == "object" else _shared_library(linked.object)
     files = {path: content}
-    if made.interface.entries:
-        has_data = bool(made.initial) and initial == "data"
-        text = header(made.interface, has_initial=has_data, version=_version())
+    if not how.is_casadi:  # which asks the functions
+        text = header(made.interface, has_initial=made.has_initial, version=_version())
         files[path.with_suffix(".h")] = text.encode()
-    if made.initial and initial == "file":
+    if made.initial and how.initial_state == "file":
         files[path.with_suffix(".state")] = made.initial
+    if len(files) < 2 and not how.is_casadi:
+        raise StaticGradError(f"export: expected another ending than that of the header, actual {path}")
     return _report(files, made, linked)
 
 
 def _report(files: Mapping[Path, bytes], made: _Exported, linked: Linked) -> ExportReport:
-    if len(files) < len({*map(os.path.abspath, files)}):
-        raise StaticGradError(f"export: expected another ending than that of the header, actual {next(iter(files))}")
     for path, content in files.items():
         replace_file(path, content)
     digest = hashlib.sha256(next(iter(files.values()))).hexdigest()
@@ -363,30 +427,6 @@ def _version() -> str:
         return metadata.version("staticgrad")
     except metadata.PackageNotFoundError:
         return "of a checkout"
-
-
-def _write_object(path: Path, made: Sequence[_Exported], initial: InitialState) -> ExportReport:
-    (one,) = made
-    linked = one.linked(with_initial=bool(one.initial) and initial == "data")
-    return _written(path, linked.object, one, linked, initial)
-
-
-def _write_llvm(path: Path, made: Sequence[_Exported], initial: InitialState) -> ExportReport:
-    (one,) = made
-    linked = one.linked(with_initial=bool(one.initial) and initial == "data")
-    content = linked.bitcode if path.suffix == BITCODE else linked.text.encode()
-    return _written(path, content, one, linked, initial)
-
-
-def _write_shared(path: Path, made: Sequence[_Exported], initial: InitialState) -> ExportReport:
-    (one,) = made
-    if one.target.isa.arch not in ("", host_arch()):
-        raise StaticGradError(
-            f'export: a shared library for {one.target.name} cannot be linked on {host_arch()}: export an "object" and'
-            " link it there"
-        )
-    linked = one.linked(with_initial=bool(one.initial) and initial == "data")
-    return _written(path, _shared_library(linked.object), one, linked, initial)
 
 
 def _shared_library(content: bytes) -> bytes:
@@ -408,14 +448,11 @@ def _shared_library(content: bytes) -> bytes:
         return out.read_bytes()
 
 
-def _write_program(path: Path, made: Sequence[_Exported], initial: InitialState) -> ExportReport:
+def _write_program(path: Path, made: Sequence[_Exported]) -> ExportReport:
     from staticgrad.compiler.emit.link import link
     from staticgrad.runtime.export.program_file import to_bytes
 
-    images, sizes_of = {}, []
-    for one in made:
-        linked = one.linked(with_initial=False)
-        images[one.target.name] = link(linked.object)
-        sizes_of.append(linked)
+    linked = {one.target.name: one.linked() for one in made}
+    images = {target: link(one.object) for target, one in linked.items()}
     content = to_bytes(made[0].interface, images, made[0].initial)
-    return _report({path: content}, made[0], max(sizes_of, key=lambda linked: linked.code_bytes))
+    return _report({path: content}, made[0], max(linked.values(), key=lambda one: one.code_bytes))

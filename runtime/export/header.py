@@ -16,6 +16,25 @@ from staticgrad.runtime.export.interface import LINE, Entry, ExportInterface, Na
 from staticgrad.types import TensorType, sizes
 
 SLOTS = "int NAME(const void *const *in, void *const *out, void *workspace, void *state)"
+ON_THREADS = (
+    "int NAME_on_threads(const void *const *in, void *const *out, void *workspace, void *state,"
+    " struct staticgrad_threads *threads)"
+)
+THREADS = """
+/* The caller's threads, the first member of a struct of its own. run has part(table, chunk, worker) called once for
+ * each chunk below chunks, in any order, and returns when all have been: workers that run at once have different
+ * numbers from 0, below the number of threads that the functions allow. poll is asked now and then by programs that
+ * take long, and ends them with status -1 unless it returns 0. stopped and committed are 0 before a call, which writes
+ * them. */
+#ifndef STATICGRAD_THREADS
+#define STATICGRAD_THREADS
+typedef void staticgrad_part(void *table, int64_t chunk, int64_t worker);
+struct staticgrad_threads {
+    void (*run)(struct staticgrad_threads *threads, staticgrad_part *part, void *table, int64_t chunks);
+    int (*poll)(struct staticgrad_threads *threads);
+    int64_t stopped, committed;
+};
+#endif""".splitlines()
 C_TYPES = {
     "float32": "float", "float64": "double", "bool": "uint8_t, 0 or 1", "float16": "uint16_t, the bits of a binary16",
     "bfloat16": "uint16_t, the upper half of a float",
@@ -73,6 +92,7 @@ def header(interface: ExportInterface, *, has_initial: bool, version: str) -> st
         "#include <stddef.h>", "#include <stdint.h>",
         "#ifdef __cplusplus", 'extern "C" {', "#endif",
         *_state(interface, has_initial),
+        *(THREADS if any(entry.threads for entry in interface.entries) else ()),
     ]  # fmt: skip
     for entry in interface.entries:
         lines += ["", *_entry(entry)]
@@ -116,11 +136,14 @@ def _entry(entry: Entry) -> Iterator[str]:
             for place, array in enumerate(arrays):
                 yield f"/* {way}[{place}]: {_comment(array.name)}, {type_text(array.type)} */"
         prototype = SIGNATURES[entry.signature].prototype  # type: ignore[index]
-    for number, message in enumerate(entry.checks, 1):
-        yield f"/* status {number}: {_comment(message)} */"
+    for number, check in enumerate(entry.checks, 1):
+        yield f"/* status {number}: {_comment(str(check))} */"
     if entry.signature == "slots" and not entry.uses_state:
         yield "/* It has no state: that pointer may be null. */"
     yield f"{prototype.replace('NAME', entry.name)};"
+    if entry.threads:
+        yield f"/* As {entry.name}, with at most {entry.threads} threads. */"
+        yield f"{ON_THREADS.replace('NAME', entry.name)};"
 
 
 def _places(arrays: Sequence[NamedType], prefix: str, count: str) -> Iterator[str]:

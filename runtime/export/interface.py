@@ -1,7 +1,7 @@
 """The interface of an exported program: all that its caller has to know, as values, with NumPy alone.
 
     Interface ::= name, entries, state
-    Entry     ::= name, signature, feeds, results, bytes of workspace, messages of its checks
+    Entry     ::= name, signature, feeds, results, bytes of workspace, checks
     State     ::= variables at offsets in one block of memory that entries share, and the numbers of random draws
 
 Whoever exports makes it of programs; the C header, the file of a program and what loads one are written from it. As
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from staticgrad.errors import FormatError
@@ -54,6 +55,26 @@ class StateLayout:
         return next(array.offset for array in self.arrays if array.name == name)
 
 
+CHECK_KINDS = ("bounds", "assertion", "numerics")
+
+
+@frozen
+class ExportedCheck:
+    """Why a function ends with a positive status. Of ``bounds`` the smallest and the largest index that were found are
+    left at ``offset`` of the workspace as int64[2], allowed is [0, size); with ``wraps`` negative ones had been added
+    to the size. ``source`` is the line of the user's that declared it, as text; empty where it is not told."""
+
+    kind: str
+    message: str
+    source: str = ""
+    size: int = 0
+    offset: int = 0
+    wraps: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.message}, declared at {self.source}" if self.source else self.message
+
+
 @frozen
 class Entry:
     """A function of an exported program.
@@ -63,8 +84,9 @@ class Entry:
         feeds: what goes in, in order; ``results`` what comes out, as often as it is fetched.
         structure: the nest of the fetches, of lists (``["list", …]``, ``["tuple", …]``, ``["dict", keys, …]``), with
             the numbers of results as leaves, None for ops and empty nests.
-        checks: what a positive status says, from 1 on: a message and the line of the user's source.
+        checks: what a positive status says, from 1 on.
         uses_state: whether the state has to be given.
+        threads: how many may share its work, 0 where it has no function for that.
     """
 
     name: str
@@ -73,8 +95,9 @@ class Entry:
     results: tuple[NamedType, ...]
     structure: Any
     workspace_bytes: int
-    checks: tuple[str, ...]
+    checks: tuple[ExportedCheck, ...]
     uses_state: bool
+    threads: int = 0
 
 
 @frozen
@@ -117,12 +140,17 @@ def to_plain(interface: ExportInterface) -> dict[str, Any]:
                 "results": [_named(x.name, x.type) for x in entry.results],
                 "structure": entry.structure,
                 "workspace": entry.workspace_bytes,
-                "checks": list(entry.checks),
+                "checks": [_plain_check(check) for check in entry.checks],
                 "uses_state": entry.uses_state,
+                "threads": entry.threads,
             }
             for entry in interface.entries
         ],
     }
+
+
+def _plain_check(check: ExportedCheck) -> dict[str, Any]:
+    return {f.name: getattr(check, f.name) for f in fields(check)}
 
 
 def _named(name: str, type_: TensorType) -> dict[str, Any]:
@@ -155,9 +183,6 @@ def _entry(data: Any) -> Entry:
     feeds, results = (
         tuple(NamedType(*_name_and_type(item)) for item in _field(data, key, list)) for key in ("feeds", "results")
     )
-    checks = _field(data, "checks", list)
-    if not all(isinstance(text, str) for text in checks):
-        raise FormatError("a check without a text")
     structure = _field(data, "structure", object)
     leaves: list[int] = []
     _check_structure(structure, leaves, 0)
@@ -165,8 +190,17 @@ def _entry(data: Any) -> Entry:
         raise FormatError("a nest that does not have each result once")
     return Entry(
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
-        _count(data, "workspace"), tuple(checks), _field(data, "uses_state", bool),
+        _count(data, "workspace"), tuple(map(_check, _field(data, "checks", list))), _field(data, "uses_state", bool),
+        _count(data, "threads") if "threads" in data else 0,
     )  # fmt: skip
+
+
+def _check(data: Any) -> ExportedCheck:
+    kind = _field(data, "kind", str)
+    if kind not in CHECK_KINDS:
+        raise FormatError(f"kind: expected one of {', '.join(CHECK_KINDS)}, actual {kind!r:.80}")
+    texts = _field(data, "message", str), _field(data, "source", str)
+    return ExportedCheck(kind, *texts, _count(data, "size"), _count(data, "offset"), _field(data, "wraps", bool))
 
 
 DEEPEST = 64  # of nests

@@ -1,0 +1,90 @@
+"""A checkpoint as a file: arrays by name and the random state, with a digest, in the safetensors format.
+
+    notes ::= format, digest, and unless variables were chosen seed and number of runs that have drawn
+
+Sessions and loaded programs write and read the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from staticgrad.errors import FormatError
+from staticgrad.optable import Array
+from staticgrad.runtime import tensorfile
+
+FORMAT = "staticgrad.checkpoint.2"
+WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
+
+
+def to_bytes(values: Mapping[str, Array], random: tuple[int, int] | None, notes: Mapping[str, str]) -> bytes:
+    """A file of these arrays, of seed and number of runs that have drawn, and of further notes."""
+    known = {"format": FORMAT}
+    if random is not None:
+        known |= {"seed": str(random[0]), "runs_drawn": str(random[1])}
+    known |= notes
+    return tensorfile.to_bytes(values, known | {"digest": digest_of(values, known)})
+
+
+def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
+    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
+    digest itself. The order in which a file has them does not count."""
+    digest = hashlib.sha256()
+
+    def add(*texts: str) -> None:
+        for text in texts:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "little") + content)
+
+    for key in sorted(notes.keys() - {"digest"}):
+        add("note", key, notes[key])
+    for name in sorted(values):
+        value = values[name]
+        add("array", name, value.dtype.name, str(value.shape))
+        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays and the notes of a file.
+
+    Raises:
+        FormatError: a damaged or foreign file.
+        OSError: the file can't be read.
+    """
+    values, notes = tensorfile.read(path)
+    _check_whole(path, values, notes)
+    return values, notes
+
+
+def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
+    if notes.get("format") not in (FORMAT, WITHOUT_DIGEST):
+        raise FormatError(
+            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {notes.get('format')}"
+        )
+    if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
+        return
+    expected, actual = notes.get("digest"), digest_of(values, notes)
+    if actual != expected:
+        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
+
+
+def random_state(path: str | os.PathLike[str], notes: Mapping[str, str]) -> tuple[int, int] | None:
+    """Seed and number of runs that have drawn; None in a file of chosen variables.
+
+    Raises:
+        FormatError: they are damaged.
+    """
+    if notes["format"] == FORMAT and notes.keys().isdisjoint(("seed", "runs_drawn")):
+        return None
+    try:
+        seed, runs = int(notes["seed"]), int(notes["runs_drawn"])
+    except (KeyError, ValueError) as error:
+        raise FormatError(f"{path}: the random state is damaged: {error}") from error
+    if not (-(2**63) <= seed < 2**64 and 0 <= runs < 2**63):
+        raise FormatError(f"{path}: the random state is damaged: seed {seed}, {runs} runs")
+    return seed, runs

@@ -1,0 +1,525 @@
+"""A loaded program: entries that are called with arrays, and the state that they share. NumPy is all that it needs.
+
+Input: a file of ``program_file``. Output: a ``LoadedProgram``. Its code is mapped once and shared by all copies; each
+copy is an instance with a state of its own. A call takes a frame (tables of addresses, workspace) from a pool, so that
+several threads may call; those of entries that use the state take turns. While the code runs, the GIL is released.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.boundary import boundary, end_at_user
+from staticgrad.errors import (
+    BoundsError,
+    FeedError,
+    FetchError,
+    FormatError,
+    NumericsError,
+    StaticGradError,
+    out_of_range,
+)
+from staticgrad.optable import Array
+from staticgrad.runtime import checkpoint_file, files
+from staticgrad.runtime.addresses import aligned_empty, data_address
+from staticgrad.runtime.binding import Argument, as_array, check_out
+from staticgrad.runtime.export import program_file
+from staticgrad.runtime.export.interface import Entry, NamedType, StateLayout
+from staticgrad.runtime.export.program_file import EXTREMES, ProgramFile
+from staticgrad.runtime.fetches import filled, flatten_like, packer
+from staticgrad.tables import byte_text
+from staticgrad.types import integer, sizes
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
+_BYTE = np.dtype(np.uint8)
+
+
+def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedProgram:
+    """Load a program that ``export(path, format="program")`` wrote. NumPy is all that has to be installed.
+
+    Args:
+        path: the file.
+        digest: its SHA-256 in 64 hexadecimal digits, which exporting it and ``staticgrad info FILE`` tell. A program
+            is code that runs with your rights: without a digest it is refused if somebody else than you and root may
+            have written the file.
+
+    Raises:
+        FormatError: another file, a damaged one, one of a later version, for another machine, or one that others may
+            have written.
+        OSError: the file can't be read.
+
+    Example:
+        >>> sg.load("no-such-file")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'
+    """
+    name = os.fsdecode(path)
+    code = ProgramCode(program_file.parse(program_file.read(path, digest), name), name)
+    return LoadedProgram(ProgramInstance(code))
+
+
+# -- code, shared by copies -------------------------------------------------------------------------------------------
+
+
+class ProgramFrame:
+    """The memory of one call in flight: the addresses of its arrays, and its workspace."""
+
+    __slots__ = ("addresses", "inputs", "outputs", "workspace")
+
+    def __init__(self, feeds: int, results: int, workspace_bytes: int) -> None:
+        self.inputs: Any = (ctypes.c_void_p * (feeds + 1))()
+        self.outputs: Any = (ctypes.c_void_p * (results + 1))()
+        self.workspace = aligned_empty((workspace_bytes,), _BYTE)
+        places = ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), data_address(self.workspace)
+        self.addresses: tuple[int, int, int] = places
+
+
+class EntryCode:
+    """An entry's function and what its calls need, made once."""
+
+    def __init__(self, entry: Entry, address: int) -> None:
+        self.entry = entry
+        self.function: Callable[[int, int, int, int], int] = _FUNCTION(address)
+        self.feeds = [Argument(x.name, x.type) for x in entry.feeds]
+        self.results = [Argument(x.name, x.type) for x in entry.results]
+        self.fetches = _nest(entry.structure, self.results)
+        self.pack = packer(self.fetches)
+        self.fresh = [functools.partial(np.empty, sizes(x.shape), x.dtype) for x in self.results]
+        self.frames: deque[ProgramFrame] = deque()
+        self.most_idle = config.available_cores()
+
+    def new_frame(self) -> ProgramFrame:
+        return ProgramFrame(len(self.feeds), len(self.results), self.entry.workspace_bytes)
+
+    def error(self, status: int, workspace: Array) -> StaticGradError:
+        """The exception of a call that ended with a status other than 0."""
+        if not 0 < status <= len(self.entry.checks):
+            return StaticGradError(f"{self.entry.name}: the program ended with the unknown status {status}")
+        check = self.entry.checks[status - 1]
+        declared = f"\n  declared at {check.source}" if check.source else ""
+        if check.kind == "bounds":
+            low, high = workspace[check.offset : check.offset + EXTREMES].copy().view(np.int64).tolist()
+            return BoundsError(out_of_range(check.message, check.size, low, high, check.wraps) + declared)
+        if check.kind == "numerics":
+            return NumericsError(check.message + declared)
+        return StaticGradError(f"assertion failed: {check.message}{declared}")
+
+
+def _nest(structure: Any, leaves: Sequence[Argument]) -> Any:
+    """The nest of fetches that an interface describes, of arguments."""
+    match structure:
+        case None:
+            return None
+        case int():
+            return leaves[structure]
+        case ["list", *parts]:
+            return [_nest(part, leaves) for part in parts]
+        case ["tuple", *parts]:
+            return tuple([_nest(part, leaves) for part in parts])
+        case [_, keys, *parts]:
+            return {key: _nest(part, leaves) for key, part in zip(keys, parts, strict=True)}
+    raise FormatError("no nest of results")
+
+
+class ProgramCode:
+    """The code of a file, mapped, and the file itself, so that the program can be sent elsewhere."""
+
+    def __init__(self, file: ProgramFile, name: str) -> None:
+        self.file = file
+        self.target, self.image = program_file.load_image(file, name)  # functions live as long as the image
+        entries = file.interface.entries
+        self.entries = {entry.name: EntryCode(entry, self.image.address(entry.name)) for entry in entries}
+
+    @property
+    def layout(self) -> StateLayout:
+        return self.file.interface.state
+
+
+# -- an instance: code and a state ------------------------------------------------------------------------------------
+
+
+class ProgramInstance:
+    """Code and a state of its own, which the lock guards. Pickled it is the file and the state as it is."""
+
+    def __init__(self, code: ProgramCode, content: bytes | memoryview | None = None) -> None:
+        self.code = code
+        self.lock = threading.RLock()
+        self.is_torn = False
+        self.memory = aligned_empty((code.layout.nbytes,), _BYTE)
+        self.address = data_address(self.memory)
+        self.memory[:] = np.frombuffer(code.file.initial if content is None else content, _BYTE)
+        self.arrays = {
+            x.name: self.memory[x.offset : x.offset + x.type.nbytes].view(x.type.dtype).reshape(sizes(x.type.shape))
+            for x in code.layout.arrays
+        }
+        self.random = self.memory[:EXTREMES].view(np.int64) if code.layout.draws else None
+        _instances.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _instance, (self.code.file.data, self.content())
+
+    def check_whole(self) -> None:
+        """Refuse the state of a process that was forked while it was used.
+
+        Raises:
+            StaticGradError: it was.
+        """
+        if self.is_torn:
+            raise StaticGradError(
+                "this process was forked while another thread used the state of the program, of which it may have but"
+                " a part: reset() or restore() it here, or fork while no thread runs it"
+            )
+
+    def content(self) -> bytes:
+        """The whole state as it is."""
+        with self.lock:
+            self.check_whole()
+            return self.memory.tobytes()
+
+    def start_again(self) -> None:
+        """In a forked child: whoever else held the lock has stayed with the parent."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+        else:
+            self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+            self.is_torn = True
+
+
+def _instance(data: bytes, content: bytes) -> ProgramInstance:
+    """An instance that was pickled."""
+    code = ProgramCode(program_file.parse(data, "a pickled program"), "a pickled program")
+    if len(content) != code.layout.nbytes:
+        raise FormatError(f"a pickled program: {len(content)} bytes of state, expected {code.layout.nbytes}")
+    return ProgramInstance(code, content)
+
+
+_instances: weakref.WeakSet[ProgramInstance] = weakref.WeakSet()
+
+
+def _start_again() -> None:
+    for instance in list(_instances):
+        instance.start_again()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_again)
+
+
+# -- what users hold --------------------------------------------------------------------------------------------------
+
+
+class LoadedEntry:
+    """A function of a loaded program. ``entry(*arrays)`` runs it; ``entry(*arrays, out=nest)`` writes results into
+    given arrays.
+
+    Arrays are given in the order of ``feeds`` and converted as those of an executable are. Results come back in the
+    nest of the fetches that were exported, None in the place of ops, in fresh arrays. May be called from several
+    threads; entries that use the state take turns.
+
+    Raises:
+        FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
+            written to.
+        StaticGradError: (when called) a check of the program failed; the state is as it was.
+    """
+
+    __slots__ = ("_code", "_dtypes", "_instance", "_shapes", "_stateful")
+
+    def __init__(self, instance: ProgramInstance, name: str) -> None:
+        """Entries are made by the program that has them."""
+        self._instance = instance
+        self._code = code = instance.code.entries[name]
+        self._dtypes = tuple(x.dtype for x in code.feeds)
+        self._shapes = tuple(sizes(x.shape) for x in code.feeds)
+        self._stateful = code.entry.uses_state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LoadedEntry, (self._instance, self.name)
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of the function in C."""
+        return self._code.entry.name
+
+    @property
+    def feeds(self) -> tuple[NamedType, ...]:
+        """The arrays that it takes, in order."""
+        return self._code.entry.feeds
+
+    @property
+    def results(self) -> tuple[NamedType, ...]:
+        """The arrays that it gives, in the order of its nest."""
+        return self._code.entry.results
+
+    def __repr__(self) -> str:
+        given, found = (
+            ", ".join(f"{x.name}: {x.type}" for x in side) for side in (self._code.feeds, self._code.results)
+        )
+        return f"<{type(self).__name__} {self.name}({given}) -> {found or None}>"
+
+    def __call__(self, *values: Any, out: Any = None) -> Any:
+        try:
+            code = self._code
+            try:
+                frame = code.frames.pop()
+            except IndexError:
+                frame = code.new_frame()
+            try:
+                if len(values) != len(self._shapes):
+                    raise self._wrong_number(values)
+                arrays: Sequence[Array] = values
+                inputs = frame.inputs
+                for place, value in enumerate(values):
+                    is_ready = type(value) is np.ndarray and value.dtype is self._dtypes[place]
+                    if not (is_ready and value.shape == self._shapes[place] and value.flags.carray):
+                        arrays = list(map(as_array, code.feeds, values))
+                        for place, array in enumerate(arrays):
+                            inputs[place] = data_address(array)
+                        break
+                    inputs[place] = data_address(value)
+                outs = None if out is None else self._out_arrays(out, arrays)
+                if outs is None:
+                    results = [make() for make in code.fresh]
+                else:
+                    results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
+                outputs = frame.outputs
+                for place, result in enumerate(results):
+                    outputs[place] = data_address(result)
+                if self._stateful:
+                    instance = self._instance
+                    with instance.lock:
+                        if instance.is_torn:
+                            instance.check_whole()
+                        status = code.function(*frame.addresses, instance.address)
+                else:
+                    status = code.function(*frame.addresses, 0)
+                if status:
+                    raise code.error(status, frame.workspace)
+            finally:
+                if len(code.frames) < code.most_idle:
+                    code.frames.append(frame)
+            return code.pack(results) if outs is None else filled(code.fetches, out, iter(results))
+        except Exception as error:
+            end_at_user(error)
+            raise
+
+    def _wrong_number(self, values: Sequence[Any]) -> FeedError:
+        names = ", ".join(x.name for x in self._code.feeds)
+        in_order = f"it is called with arrays in the order of its feeds, {self.name}({names})"
+        if len(values) == 1 and isinstance(values[0], Mapping):
+            return FeedError(f"expected arrays, actual a dict: {in_order}")
+        quoted = ", ".join(repr(x.name) for x in self._code.feeds) or "none"
+        return FeedError(f"expected {len(self._shapes)} arrays (for {quoted}), actual {len(values)}: {in_order}")
+
+    def _out_arrays(self, out: Any, feeds: Sequence[Array]) -> list[Array | None]:
+        results = self._code.results
+        outs = flatten_like(self._code.fetches, out, "out")
+        check_out(outs, [x.type for x in results], results, feeds)
+        return outs
+
+
+class LoadedProgram:
+    """A program that ``sg.load`` gives: its entries by their names, and the state that they share.
+
+    ``program["train_step"]`` or ``program.train_step`` is an entry, ``program(*arrays)`` runs the only one of a program
+    that has one. ``copy()`` gives a program with a state of its own; pickled, a program takes its file and its state
+    along. What unpickling runs is the pickle's: take none from those whose program you would not run.
+    """
+
+    __slots__ = ("__weakref__", "_entries", "_instance", "_only")
+
+    def __init__(self, instance: ProgramInstance) -> None:
+        """Programs are made by ``sg.load``."""
+        self._instance = instance
+        self._entries = {name: LoadedEntry(instance, name) for name in instance.code.entries}
+        self._only = next(iter(self._entries.values())) if len(self._entries) == 1 else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LoadedProgram, (self._instance,)
+
+    @property
+    def name(self) -> str:
+        """The name under which it was exported."""
+        return self._instance.code.file.interface.name
+
+    @property
+    def target(self) -> str:
+        """The target whose code runs: the widest of the file that this machine has."""
+        return self._instance.code.target
+
+    # -- entries ------------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Mapping[str, LoadedEntry]:
+        """The entries by their names."""
+        return MappingProxyType(self._entries)
+
+    def __getitem__(self, name: str) -> LoadedEntry:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise FetchError(f"no entry {name!r}: the program has {', '.join(self._entries)}") from None
+
+    def __getattr__(self, name: str) -> LoadedEntry:
+        if name.startswith("_") or name not in self._entries:
+            raise AttributeError(f"no entry {name!r}: a program has {', '.join(dir(type(self)))}", name=name, obj=self)
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._entries})
+
+    def __call__(self, *values: Any, out: Any = None) -> Any:
+        if self._only is None:
+            raise FetchError(f"a program of several entries is called by one of them: {', '.join(self._entries)}")
+        return self._only(*values, out=out)
+
+    def __repr__(self) -> str:
+        size = self._instance.code.layout.nbytes
+        state = f", state {byte_text(size)}" if size else ""
+        return f"<{type(self).__name__} {self.name!r} for {self.target}: {', '.join(self._entries)}{state}>"
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Copies of all variables by their names, of one moment."""
+        instance = self._instance
+        with instance.lock:
+            instance.check_whole()
+            return {name: array.copy() for name, array in instance.arrays.items()}
+
+    def _variable(self, name: str) -> Array:
+        try:
+            return self._instance.arrays[name]
+        except (KeyError, TypeError):
+            known = ", ".join(map(repr, self._instance.arrays)) or "none"
+            raise FetchError(f"no variable {name!r}: the state of the program has {known}") from None
+
+    @boundary
+    def get(self, name: str) -> Array:
+        """A copy of a variable.
+
+        Raises:
+            FetchError: there is none of that name.
+        """
+        array, instance = self._variable(name), self._instance
+        with instance.lock:
+            instance.check_whole()
+            return array.copy()
+
+    @boundary
+    def set(self, name: str, value: Any) -> None:
+        """Give a variable another value.
+
+        Raises:
+            FetchError: there is none of that name.
+            FeedError: another shape, or a dtype that does not cast safely.
+        """
+        array, instance = self._variable(name), self._instance
+        types = {x.name: x.type for x in instance.code.layout.arrays}
+        given = as_array(Argument(name, types[name]), value)
+        with instance.lock:
+            instance.check_whole()
+            array[...] = given
+
+    @boundary
+    def reset(self, *, seed: int | None = None) -> None:
+        """Let the state be as it was exported.
+
+        Args:
+            seed: of random numbers, an int of 64 bits; default: the one that was exported.
+
+        Raises:
+            StaticGradError: a seed for a program that draws no random numbers, or one that is no int of 64 bits.
+        """
+        instance = self._instance
+        if seed is not None:
+            seed = integer(seed, "seed")
+            if instance.random is None:
+                raise StaticGradError("seed: the program draws no random numbers")
+            if not -(2**63) <= seed < 2**64:
+                raise StaticGradError(f"a seed is an int of 64 bits, not {seed}")
+        with instance.lock:
+            instance.memory[:] = np.frombuffer(instance.code.file.initial, _BYTE)
+            if instance.random is not None and seed is not None:
+                instance.random[0] = _signed(seed)
+            instance.is_torn = False
+
+    def copy(self) -> LoadedProgram:
+        """A program with the same code and a state of its own, which is now equal."""
+        return LoadedProgram(ProgramInstance(self._instance.code, self._instance.content()))
+
+    def __copy__(self) -> LoadedProgram:
+        return self.copy()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> LoadedProgram:
+        return self.copy()
+
+    @boundary
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a checkpoint, whole or not at all: a safetensors file as ``Session.save`` writes it, with
+        the random state if the program draws. A session whose graph has these variables may restore it.
+
+        Raises:
+            FormatError: the path names no regular file.
+            OSError: it can't be written.
+        """
+        instance = self._instance
+        with instance.lock:
+            values = self.state
+            random = None if instance.random is None else (int(instance.random[0]), int(instance.random[1]))
+        files.replace(path, checkpoint_file.to_bytes(values, random, {}))
+
+    @boundary
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take the state from a checkpoint that ``save`` or a session wrote; variables that the program does not have
+        are left out.
+
+        Raises:
+            FormatError: a damaged or foreign file, or one that lacks a variable or has it with another shape or dtype;
+                nothing has changed.
+            OSError: the file can't be read.
+        """
+        instance = self._instance
+        values, notes = checkpoint_file.read(path)
+        random = checkpoint_file.random_state(path, notes)
+        missing = [name for name in instance.arrays if name not in values]
+        if missing:
+            raise FormatError(f"{os.fsdecode(path)}: the file lacks {', '.join(map(repr, missing))}")
+        for name, array in instance.arrays.items():
+            value = values[name]
+            if (value.shape, value.dtype) != (array.shape, array.dtype):
+                raise FormatError(
+                    f"{os.fsdecode(path)}: variable {name!r}\n  expected {array.dtype.name}{list(array.shape)}"
+                    f"\n  actual   {value.dtype.name}{list(value.shape)}"
+                )
+        with instance.lock:
+            for name, array in instance.arrays.items():
+                array[...] = values[name]
+            if instance.random is not None and random is not None:
+                instance.random[:] = _signed(random[0]), random[1]
+            instance.is_torn = False
+
+
+def _signed(seed: int) -> int:
+    return seed - 2**64 if seed >= 2**63 else seed

@@ -1,0 +1,118 @@
+"""A program by hand, as exporting makes them: three entries, two of which share a state, and checks.
+
+step(x float32[4], i int64[]) -> [w, {"count": n}, None]     w = w + x, n = n + 1
+    status 1: x[0] is negative; 2: i is outside of [0, 3); 3: x[1] is no number
+read() -> w * 2
+scale(x float64[2, 2]) -> x * 3
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from staticgrad.compiler.emit import link
+from staticgrad.compiler.emit.codegen import objects
+from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.runtime.export import program_file
+from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, layout
+from staticgrad.runtime.image import CodeImage
+from staticgrad.types import TensorType, float32, float64, int64
+
+TEXT = """
+declare ptr @memcpy(ptr, ptr, i64)
+
+define i32 @step(ptr %in, ptr %out, ptr %workspace, ptr %state) {
+  %px = load ptr, ptr %in
+  %ini = getelementptr ptr, ptr %in, i64 1
+  %pi = load ptr, ptr %ini
+  %pw = load ptr, ptr %out
+  %outn = getelementptr ptr, ptr %out, i64 1
+  %pn = load ptr, ptr %outn
+  %x = load <4 x float>, ptr %px, align 4
+  %i = load i64, ptr %pi
+  %x0 = extractelement <4 x float> %x, i64 0
+  %negative = fcmp olt float %x0, 0.0
+  br i1 %negative, label %asserted, label %index
+asserted:
+  ret i32 1
+index:
+  %outside = icmp uge i64 %i, 3
+  br i1 %outside, label %bounds, label %numbers
+bounds:
+  %low = getelementptr i64, ptr %workspace, i64 8
+  store i64 %i, ptr %low
+  %high = getelementptr i64, ptr %workspace, i64 9
+  store i64 %i, ptr %high
+  ret i32 2
+numbers:
+  %x1 = extractelement <4 x float> %x, i64 1
+  %nan = fcmp uno float %x1, 0.0
+  br i1 %nan, label %numerics, label %go
+numerics:
+  ret i32 3
+go:
+  %w = load <4 x float>, ptr %state, align 64
+  %sum = fadd <4 x float> %w, %x
+  store <4 x float> %sum, ptr %workspace, align 64
+  %copied = call ptr @memcpy(ptr %state, ptr %workspace, i64 16)
+  store <4 x float> %sum, ptr %pw, align 4
+  %count = getelementptr i64, ptr %state, i64 8
+  %n = load i64, ptr %count
+  %more = add i64 %n, 1
+  store i64 %more, ptr %count
+  store i64 %more, ptr %pn
+  ret i32 0
+}
+define i32 @read(ptr %in, ptr %out, ptr %workspace, ptr %state) {
+  %pw = load ptr, ptr %out
+  %w = load <4 x float>, ptr %state, align 64
+  %twice = fadd <4 x float> %w, %w
+  store <4 x float> %twice, ptr %pw, align 4
+  ret i32 0
+}
+define i32 @scale(ptr %in, ptr %out, ptr %workspace, ptr %state) {
+  %px = load ptr, ptr %in
+  %py = load ptr, ptr %out
+  %x = load <4 x double>, ptr %px, align 8
+  %y = fmul <4 x double> %x, <double 3.0, double 3.0, double 3.0, double 3.0>
+  store <4 x double> %y, ptr %py, align 8
+  ret i32 0
+}
+"""
+LAYOUT = layout({"w": TensorType((4,), float32), "n": TensorType((), int64)}, draws=False)
+X, W, N = TensorType((4,), float32), TensorType((4,), float32), TensorType((), int64)
+CHECKS = (
+    ExportedCheck("assertion", "x[0] is negative", "train.py:7: sg.assert_(x[0] >= 0)"),
+    ExportedCheck("bounds", "take", "train.py:8: rows[i]", size=3, offset=64),
+    ExportedCheck("numerics", "op 'log' made a NaN or infinity"),
+)
+SQUARE = TensorType((2, 2), float64)
+STEP = Entry(
+    "step", "slots", (NamedType("x", X), NamedType("i", N)), (NamedType("w", W), NamedType("n", N)),
+    ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True,
+)  # fmt: skip
+READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True)
+SCALE = Entry("scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False)
+W_BEGIN = np.array([1, 2, 3, 4], np.float32)
+
+
+def initial() -> bytes:
+    """The state as it begins."""
+    content = bytearray(LAYOUT.nbytes)
+    content[:16] = W_BEGIN.tobytes()
+    return bytes(content)
+
+
+def code(target: str = "generic") -> CodeImage:
+    """The machine code for a target."""
+    return link.link(*objects([TEXT], TARGETS[target]))
+
+
+def interface(*entries: Entry) -> ExportInterface:
+    """The interface of the program with some of its entries; by default all."""
+    return ExportInterface("handmade", "generic", entries or (STEP, READ, SCALE), LAYOUT)
+
+
+def content(*entries: Entry, targets: tuple[str, ...] = ("generic",)) -> bytes:
+    """A file with some of the entries; by default all."""
+    return program_file.to_bytes(interface(*entries), {name: code(name) for name in targets}, initial())

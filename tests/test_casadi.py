@@ -1,0 +1,105 @@
+"""Exported programs as CasADi's external functions: values, Jacobians, and what CasADi does with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.graph import Graph
+
+ca: Any = pytest.importorskip("casadi")
+
+
+def loaded(executable: sg.Executable, path: Path) -> Any:
+    """The external function of an executable, under the name of its file."""
+    executable.export(path, "shared", signature="casadi")
+    return ca.external(path.stem, str(path))
+
+
+def rosenbrock() -> sg.Executable:
+    with Graph() as graph:
+        x = sg.placeholder((2,), sg.float64, name="x")
+        y = (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+    return sg.Session(graph).compile(y, x)
+
+
+def test_a_value_and_its_jacobian(tmp_path: Path) -> None:
+    executable = rosenbrock()
+    f = loaded(executable, tmp_path / "rosenbrock.so")
+    assert (f.name_in(), f.size_in(0), f.size_out(0)) == (["x"], (2, 1), (1, 1))
+    assert float(f([0.5, 2.0])) == executable(np.array([0.5, 2.0])) == 306.5
+    np.testing.assert_array_equal(f.jacobian()([0.5, 2.0], 0), [[-351, 350]])
+    assert not (tmp_path / "rosenbrock.h").exists()
+
+
+def test_ipopt_finds_the_minimum(tmp_path: Path) -> None:
+    """The Rosenbrock problem of CasADi's examples, with our function and its gradient in the place of expressions."""
+    f = loaded(rosenbrock(), tmp_path / "rosenbrock.so")
+    x, z = ca.MX.sym("x", 2), ca.MX.sym("z")
+    options = {"ipopt.print_level": 0, "ipopt.sb": "yes", "print_time": 0,
+               "ipopt.hessian_approximation": "limited-memory"}  # fmt: skip
+    problem = {"x": ca.vertcat(x, z), "f": f(x) + 100 * z**2, "g": z + (1 - x[0]) ** 2 - x[1]}
+    found = ca.nlpsol("solver", "ipopt", problem, options)(x0=[2.5, 3.0, 0.75], lbg=0, ubg=0)
+    own = {**problem, "f": (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2 + 100 * z**2}
+    solver = ca.nlpsol("solver", "ipopt", own, options)
+    np.testing.assert_allclose(found["x"], solver(x0=[2.5, 3.0, 0.75], lbg=0, ubg=0)["x"], rtol=1e-5, atol=1e-7)
+
+
+def test_an_integrator_solves_van_der_pols_equation(tmp_path: Path) -> None:
+    with Graph() as graph:
+        x, u = sg.placeholder((2,), sg.float64, name="x"), sg.placeholder((), sg.float64, name="u")
+        du = sg.stack([(1 - x[1] ** 2) * x[0] - x[1] + u, x[0]])
+    f = loaded(sg.Session(graph).compile(du, [x, u]), tmp_path / "van_der_pol.so")
+    x, u = ca.MX.sym("x", 2), ca.MX.sym("u")
+    options = {"abstol": 1e-11, "reltol": 1e-11}
+    results = []
+    for ode in (f(x, u), ca.vertcat((1 - x[1] ** 2) * x[0] - x[1] + u, x[0])):
+        solver = ca.integrator("solver", "cvodes", {"x": x, "p": u, "ode": ode}, 0, 2.0, options)
+        results.append(np.array(solver(x0=[0.0, 1.0], p=0.2)["xf"]))
+    np.testing.assert_allclose(*results, rtol=1e-8)
+
+
+def test_matrices_are_columns_there(tmp_path: Path) -> None:
+    with Graph() as graph:
+        a, b = sg.placeholder((2, 3), sg.float64, name="a"), sg.placeholder((3,), sg.float64, name="b")
+        w = sg.Variable(np.arange(6.0).reshape(3, 2), name="w")
+        executable = sg.Session(graph).compile({"c": w @ sg.sin(a), "d": (a @ b, sg.sum(a * a))}, [a, b])
+    f = loaded(executable, tmp_path / "matrices.so")
+    assert f.n_out() == 3
+    rng = np.random.default_rng(1)
+    given = rng.normal(size=(2, 3)), rng.normal(size=3)
+    found, wanted = f(*given), executable(*given)
+    for got, want in zip(found, (wanted["c"], *wanted["d"]), strict=True):
+        np.testing.assert_allclose(np.array(got).reshape(np.shape(want)), want, rtol=1e-14)
+    x, y = ca.SX.sym("a", 2, 3), ca.SX.sym("b", 3)
+    own = ca.Function("own", [x, y], [ca.mtimes(ca.DM(np.arange(6.0).reshape(3, 2)), ca.sin(x)), ca.mtimes(x, y),
+                                      ca.sum1(ca.sum2(x * x))])  # fmt: skip
+    for got, want in zip(f.jacobian()(*given, *found), own.jacobian()(*given, *found), strict=True):
+        np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-13, atol=1e-15)
+
+
+def test_a_null_pointer_is_zero_and_not_wanted(tmp_path: Path) -> None:
+    with Graph() as graph:
+        x, y = (sg.placeholder((2,), sg.float64, name=name) for name in "xy")
+        executable = sg.Session(graph).compile([sg.exp(x) + y, sg.sum(x * y)], [x, y])
+    f = loaded(executable, tmp_path / "partly.so")
+    only_first = ca.Function("first", [y := ca.MX.sym("y", 2)], [f(ca.MX(2, 1), y)[0]])
+    np.testing.assert_allclose(np.array(only_first([1.0, 2.0])).ravel(), [2.0, 3.0])
+
+
+def test_what_casadi_cannot_call_is_refused(tmp_path: Path) -> None:
+    with Graph() as graph:
+        x, wide = sg.placeholder((2,), name="x"), sg.placeholder((2, 2, 2), sg.float64, name="wide")
+    session = sg.Session(graph)
+    for y, feed in ((x * 2, x), (wide * 2, wide)):
+        with pytest.raises(sg.GraphError, match="expected float64 of at most 2 dimensions"):
+            session.compile(y, feed).export(tmp_path / "f.so", "shared", signature="casadi")
+    with pytest.raises(sg.StaticGradError, match="CasADi loads a format of 'shared' or 'object'"):
+        rosenbrock().export(tmp_path / "f.ll", "llvm", signature="casadi")
+    with pytest.raises(sg.GraphError, match=r"exe\.export"):
+        rosenbrock().cfunc("casadi")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
