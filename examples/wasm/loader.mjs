@@ -51,7 +51,7 @@ export async function load(bytes, description) {
       results: arrays(results),
       run() {
         const status = exports[name](ins, outs, workspace, state);
-        if (status) throw new Error(`${name}: ${checks[status - 1] ?? status}`);
+        if (status) throw new Error(`${name}: ${checks[status - 1]?.message ?? status}`);
       },
     };
   }
