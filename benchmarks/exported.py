@@ -411,12 +411,13 @@ def least_arena(interpreter: Any, model: bytes) -> int:
     shown = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
+    fits = 1 << 14
     try:
-        for nbytes in range(128, 1 << 16, 128):
-            with contextlib.suppress(RuntimeError):
-                interpreter.from_bytes(model, arena_size=nbytes).invoke()
-                return nbytes
-        return 0
+        with contextlib.suppress(RuntimeError):
+            while True:  # downwards, as it may crash in much too small ones
+                interpreter.from_bytes(model, arena_size=fits - 128).invoke()
+                fits -= 128
+        return fits
     finally:
         os.dup2(shown, 2)
 
