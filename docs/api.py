@@ -54,7 +54,7 @@ METHODS = {
 ATTRIBUTES = {
     "staticgrad.CFunction": "address executable signature",
     "staticgrad.Executable": "feeds fetches session",
-    "staticgrad.Graph": "text",
+    "staticgrad.Graph": "entries text",
     "staticgrad.Node": "attrs graph inputs name op outputs",
     "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
     " sigmoid softmax trace",

@@ -252,10 +252,10 @@ def _write_slots(module: IRModule, form: Form) -> None:
 
 
 def _write_logp(module: IRModule, form: Form) -> None:
-    f = module.function("entry", ["i64", "ptr", "ptr", "ptr", "ptr"], "i32", internal=False)
+    f = module.function("entry", [module.target.isa.word, *["ptr"] * 4], "i32", internal=False)
     n, x, grad, value, user = f.params
     tables = _Tables(f, form)
-    wrong = f.binary("or", f.compare("icmp ne", n, integer(form.size)), tables.missing(x, value, user=user))
+    wrong = f.binary("or", f.compare("icmp ne", n, f.index(form.size)), tables.missing(x, value, user=user))
     end_if(f, wrong, integer(WRONG_CALL, "i32"))
     f.ret(_run_density(f, tables, x, grad, value, user))
     f.finish()
@@ -288,10 +288,10 @@ def _run_density(f: Function, tables: _Tables, x: Value, grad: Value, value: Val
 
 
 def _write_vector(module: IRModule, form: Form) -> None:
-    f = module.function("entry", ["i64", "i64", "ptr", "ptr", "ptr"], "i32", internal=False)
+    f = module.function("entry", [*[module.target.isa.word] * 2, *["ptr"] * 3], "i32", internal=False)
     n, m, x, y, user = f.params
     tables = _Tables(f, form)
-    sizes = [f.compare("icmp ne", given, integer(size)) for given, size in ((n, form.size), (m, form.out))]
+    sizes = [f.compare("icmp ne", given, f.index(size)) for given, size in ((n, form.size), (m, form.out))]
     end_if(f, any_of(f, [*sizes, tables.missing(x, y, user=user)]), integer(WRONG_CALL, "i32"))
     tables.feed(form.x, x)
     tables.data(user)

@@ -15,10 +15,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
-from staticgrad.runtime import checkpoint_file, files
+from staticgrad.runtime import checkpoint_file, files, graphfile
 from staticgrad.runtime.state import SessionState
 
 
@@ -30,14 +32,27 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
             state.
     """
     store.graph.settle_names()
-    files.replace(path, store.lock.shared(_contents, store, chosen))  # values of one moment
+    files.replace(path, store.lock.shared(_file, store, chosen))  # values of one moment
 
 
-def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
+def copied(store: SessionState) -> tuple[dict[str, Array], dict[str, str]]:
+    """Copies of all that ``save`` writes, of one moment: arrays by name and notes, without the digest."""
+    store.graph.settle_names()
+    values, random, notes = store.lock.shared(_contents, store, None, np.array)
+    return values, checkpoint_file.notes_of(random, notes)
+
+
+def _file(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
+    return checkpoint_file.to_bytes(*_contents(store, chosen, np.asarray))
+
+
+def _contents(
+    store: SessionState, chosen: Mapping[str, str] | None, as_kept: Callable[[Array], Array]
+) -> tuple[dict[str, Array], tuple[int, int] | None, dict[str, str]]:
     written = {key: key for key in store.graph.variables} if chosen is None else chosen
-    values = {name: store.array(key) for name, key in written.items()}
+    values = {name: as_kept(store.array(key)) for name, key in written.items()}
     random = (store.seed, store.runs_drawn) if chosen is None else None
-    return checkpoint_file.to_bytes(values, random, _declared_text(store, written))
+    return values, random, _declared_text(store, written)
 
 
 def restore(
@@ -61,7 +76,7 @@ def restore(
         OSError: the file can't be read.
     """
     store.graph.settle_names()
-    values, notes = checkpoint_file.read(path)
+    values, notes = _read(path)
     numbers = checkpoint_file.random_state(path, notes)
     wanted = {key: key for key in store.graph.variables} if chosen is None else chosen
     allowed = not strict, not strict or chosen is not None
@@ -73,6 +88,21 @@ def restore(
         _warn_of_others(store, path, loaded, values)
     store.change(loaded, random=numbers if chosen is None else None)
     return rest
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays and the notes of a checkpoint, or of the state in the file of a graph.
+
+    Raises:
+        FormatError: a damaged or foreign file.
+        OSError: the file can't be read.
+    """
+    if not graphfile.is_graph(path):
+        return checkpoint_file.read(path)
+    state = graphfile.read(path).state
+    if state is None:
+        raise FormatError(f"{path}: a graph without state: sg.save_graph(path, session=sess) writes both")
+    return state
 
 
 def _check_values(store: SessionState, path: str | os.PathLike[str], values: Mapping[str, Array]) -> None:

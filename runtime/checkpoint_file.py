@@ -7,46 +7,28 @@ Sessions and loaded programs write and read the same.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
-
-import numpy as np
 
 from staticgrad.errors import FormatError
 from staticgrad.optable import Array
 from staticgrad.runtime import tensorfile
+from staticgrad.runtime.tensorfile import digest_of
 
 FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
+def notes_of(random: tuple[int, int] | None, notes: Mapping[str, str]) -> dict[str, str]:
+    """The notes of a file but for its digest: of seed and number of runs that have drawn, and further ones."""
+    known = {} if random is None else {"seed": str(random[0]), "runs_drawn": str(random[1])}
+    return {"format": FORMAT, **known, **notes}
+
+
 def to_bytes(values: Mapping[str, Array], random: tuple[int, int] | None, notes: Mapping[str, str]) -> bytes:
     """A file of these arrays, of seed and number of runs that have drawn, and of further notes."""
-    known = {"format": FORMAT}
-    if random is not None:
-        known |= {"seed": str(random[0]), "runs_drawn": str(random[1])}
-    known |= notes
+    known = notes_of(random, notes)
     return tensorfile.to_bytes(values, known | {"digest": digest_of(values, known)})
-
-
-def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
-    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
-    digest itself. The order in which a file has them does not count."""
-    digest = hashlib.sha256()
-
-    def add(*texts: str) -> None:
-        for text in texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little") + content)
-
-    for key in sorted(notes.keys() - {"digest"}):
-        add("note", key, notes[key])
-    for name in sorted(values):
-        value = values[name]
-        add("array", name, value.dtype.name, str(value.shape))
-        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:

@@ -354,12 +354,15 @@ class Session(metaclass=hints.Answering):
             return x.shape
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         fits = len(sizes) == x.ndim and all(
-            given is None or (isinstance(given, int | np.integer) and (not isinstance(size, int) or given == size))
+            given is None or given == size or (isinstance(given, int | np.integer) and not isinstance(size, int))
             for size, given in zip(x.shape, sizes, strict=True)
         )
         if not fits:
             raise wrong_shape(x, sizes, f"{x.name!r}")
-        return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
+        return tuple(
+            int(given) if isinstance(given, int | np.integer) else size
+            for size, given in zip(x.shape, sizes, strict=True)
+        )
 
     def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> Callable[[], None] | None:
         """Warn of what a program that is new would silently do. Returns what is to be called when it is used again."""

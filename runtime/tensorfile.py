@@ -13,6 +13,7 @@ the GIL; the tests read and write files with it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -66,6 +67,25 @@ def to_bytes(values: Mapping[str, Array], notes: Mapping[str, str]) -> bytes:
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % LENGTH)
     return b"".join([len(text).to_bytes(LENGTH, "little"), text, *parts])
+
+
+def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
+    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
+    digest itself. The order in which a file has them does not count."""
+    digest = hashlib.sha256()
+
+    def add(*texts: str) -> None:
+        for text in texts:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "little") + content)
+
+    for key in sorted(notes.keys() - {"digest"}):
+        add("note", key, notes[key])
+    for name in sorted(values):
+        value = values[name]
+        add("array", name, value.dtype.name, str(value.shape))
+        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:

@@ -231,6 +231,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.export.loaded import load
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
+    from staticgrad.saving import load_graph, save_graph
     from staticgrad.types import bfloat16
 
 __version__ = "0.1.0"
@@ -256,9 +257,11 @@ _LATER = {
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
     "load": "staticgrad.runtime.export.loaded",
+    "load_graph": "staticgrad.saving",
     "minimize": "staticgrad.minimization",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
+    "save_graph": "staticgrad.saving",
     "value_and_grad": "staticgrad.functions",
     "vmap": "staticgrad.compiler.batching",
 }
@@ -437,6 +440,7 @@ __all__ = [
     "linalg",
     "linspace",
     "load",
+    "load_graph",
     "log",
     "log1mexp",
     "log1p",
@@ -496,6 +500,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "save_graph",
     "scan",
     "scatter",
     "searchsorted",

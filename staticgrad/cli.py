@@ -2,7 +2,8 @@
 
     staticgrad demo      train a small classifier of handwritten digits
     staticgrad ops       the op table
-    staticgrad info      versions, the machine, the switches
+    staticgrad info      versions, the machine, the switches; or what a file is and holds
+    staticgrad compile   export the program of a saved graph: object file, library, C header
     staticgrad plan      place the buffers of a saved graph or a problem
     staticgrad view      show a saved graph's program in a browser
     staticgrad cache     what is kept of compiled programs
@@ -31,6 +32,7 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.errors import StaticGradError
+from staticgrad.graph import Tensor
 from staticgrad.optable import FUNCTIONS, OPS, Op
 from staticgrad.types import DTYPES, FLOATS, INTEGERS
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from staticgrad.compiler.program import Program
 
 BAD_INPUT = 2
+FORMATS = ("object", "shared", "program", "llvm")  # of exports
+WHOLE = "run"  # the entry of a graph that has none
 DEMO_NEEDS = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm"}  # packages by module
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
@@ -111,16 +115,20 @@ def commands() -> argparse.ArgumentParser:
 
     _demo_arguments(command("demo", _demo, "train a small classifier of handwritten digits"))
     command("ops", _ops, "print the op table: name, kind, dtypes, what it does")
-    command("info", _info, "print versions, the machine and the switches")
+    info = command("info", _info, "print versions, the machine and the switches, or what a file is and holds")
+    info.add_argument(
+        "file", metavar="FILE", type=Path, nargs="?", help="a graph, checkpoint, exported program, object or problem"
+    )
+    _compile_arguments(command("compile", _compile, "export what a saved graph computes, for this or another machine"))
     plan = command("plan", _plan, "place the buffers of a graph or problem in an arena")
     plan.add_argument(
-        "file", metavar="FILE", type=Path, help="text of a graph, or CSV of id,lower,upper,size; upper exclusive"
+        "file", metavar="FILE", type=Path, help="a saved graph, or CSV of id,lower,upper,size; upper exclusive"
     )
     plan.add_argument("--seconds", type=_seconds, default=0.0, metavar="N", help="search for a better plan so long")
     plan.add_argument("--alignment", type=_alignment, default=1, metavar="N", help="of offsets, default 1")
     plan.add_argument("--json", action="store_true", help="print arena_bytes, lower_bound_bytes and offsets by id")
     view = command("view", _view, "write one HTML file that shows the program of a graph: kernels, memory, lines")
-    view.add_argument("file", metavar="FILE", type=Path, help="text of a graph")
+    view.add_argument("file", metavar="FILE", type=Path, help="a saved graph")
     view.add_argument("-o", "--out", metavar="OUT", type=Path, help="the HTML file; default: FILE with .html")
     cache = command("cache", _cache, "say what is kept of compiled programs, and where")
     cache.add_argument("--clear", action="store_true", help="drop it all")
@@ -137,6 +145,37 @@ def _demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default demo-out")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in DIR, bit for bit")
     parser.add_argument("--seed", type=_seed, metavar="N", help="of weights, dropout and batches; default 0")
+
+
+def _compile_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a graph, as sg.save_graph writes it")
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="the file to write")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of OUT; default {FORMATS[0]}")
+    parser.add_argument(
+        "--target", metavar="T", action="append",
+        help="the processor to compile for, default this one; may be repeated for a program",
+    )  # fmt: skip
+    parser.add_argument("--optimize", choices=("speed", "size"), default="speed", help="default speed")
+    parser.add_argument("--name", metavar="N", help="what the names in C begin with; default: that of OUT")
+    parser.add_argument(
+        "--entry", metavar="NAME", action="append", default=[],
+        help="an entry of the graph to export, may be repeated; default: all, or in a graph without any one function"
+        f" {WHOLE!r} that computes every result",
+    )  # fmt: skip
+    parser.add_argument(
+        "--size", metavar="NAME=N", type=_named_size, action="append", default=[], help="an open size, may be repeated"
+    )
+    parser.add_argument(
+        "--state", metavar="FILE", type=Path,
+        help="a checkpoint with the first values of variables; default: the state saved with the graph, or else seed 0",
+    )  # fmt: skip
+
+
+def _named_size(text: str) -> tuple[str, int]:
+    name, mark, number = text.rpartition("=")
+    if not mark or not name:
+        raise argparse.ArgumentTypeError(f"expected NAME=N, actual {text!r}")
+    return name, _whole(number, 0, 2**31 - 1, "a size")
 
 
 def _whole(text: str, least: int, most: int, what: str) -> int:
@@ -226,7 +265,12 @@ def _cache(arguments: argparse.Namespace) -> None:
         print(f"dropped {cache.clear()}")
 
 
-def _info(_: argparse.Namespace) -> None:
+def _info(arguments: argparse.Namespace) -> None:
+    if arguments.file is not None:
+        from staticgrad.filekinds import report
+
+        print(report(arguments.file))
+        return
     from staticgrad.compiler.emit.target import current_target
     from staticgrad.tables import table
 
@@ -274,31 +318,60 @@ def _plan(arguments: argparse.Namespace) -> None:
 def _intervals(path: Path) -> Sequence[Interval]:
     """The buffers of a CSV problem, or of the program of a saved graph's text."""
     from staticgrad.compiler.memory.problems import Interval, read_csv
+    from staticgrad.filekinds import HEAD, is_graph_text
+    from staticgrad.runtime.graphfile import is_graph
 
     with path.open("rb") as file:
-        if file.read(1) != b"%":  # how the text of a graph begins
-            return read_csv(path)
+        is_text = is_graph_text(file.read(HEAD), 0)
+    if not is_text and not is_graph(path):
+        return read_csv(path)
     program, _, _ = _program(path)
     return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
 
 
 def _program(path: Path) -> tuple[Program, list[str], list[str]]:
-    """The program that computes every result of a saved graph's text, and the names of what is fed and fetched."""
+    """The program that computes every result of a saved graph, and the names of what is fed and fetched."""
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.pipeline import compile_region
     from staticgrad.compiler.regions.cut import cut
-    from staticgrad.parser import parse
+    from staticgrad.saving import load_graph, whole
 
-    graph = parse(path.read_text(encoding="utf-8"))
-    feeds = {y: y.type for node in graph.nodes if node.op.name == "placeholder" for y in node.outputs}
+    graph = load_graph(path)
+    fetches, shapes = whole(graph)
+    feeds = {x: x.type for x in shapes}
     for x in feeds:
         if not x.type.static:
             raise StaticGradError(f"{path}: {x.name!r} has a size that feeds bind ({x.type}): no plan without it")
-    used = {x for node in graph.nodes for x in node.inputs}
-    results = [y for node in graph.nodes for y in node.outputs if y not in used and y not in feeds]
-    effects = [node for node in graph.nodes if node.op.effect]
-    program = compile_region(cut(graph, [*results, *effects], feeds), CompileOptions.from_environment())
-    return program, [x.name for x in feeds], [y.name for y in results]
+    program = compile_region(cut(graph, fetches, feeds), CompileOptions.from_environment())
+    return program, [x.name for x in feeds], [y.name for y in fetches if isinstance(y, Tensor)]
+
+
+def _compile(arguments: argparse.Namespace) -> None:
+    from staticgrad.runtime.graphfile import read
+    from staticgrad.runtime.session import Session
+    from staticgrad.saving import bound, load_graph, whole
+
+    graph = load_graph(arguments.file)
+    entries = graph.entries or {WHOLE: whole(graph)}
+    for name in arguments.entry:
+        if name not in entries:
+            there = ", ".join(map(repr, entries))
+            raise StaticGradError(f"{arguments.file}: there is no entry {name!r}, expected one of {there}")
+    chosen = bound({name: entries[name] for name in arguments.entry or entries}, dict(arguments.size))
+    session = Session(graph)
+    if arguments.state is not None or read(arguments.file).state is not None:
+        session.restore(arguments.state or arguments.file)
+    programs = {name: session.compile(fetches, feeds) for name, (fetches, feeds) in chosen.items()}
+    from staticgrad.runtime.export.export import export
+
+    several = arguments.target is not None and len(arguments.target) > 1
+    target = arguments.target if several or arguments.target is None else arguments.target[0]
+    print(
+        export(
+            arguments.out, programs, format=arguments.format, target=target, name=arguments.name,
+            optimize=arguments.optimize,
+        )
+    )  # fmt: skip
 
 
 def _view(arguments: argparse.Namespace) -> None:
@@ -333,17 +406,6 @@ def _benchmarks() -> Path:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    from staticgrad.runtime.tensorfile import headers
-    from staticgrad.tables import byte_text, table
+    from staticgrad.filekinds import tensors_text
 
-    entries, notes = headers(arguments.file)
-    rows = [(_printable(e.name), str(list(e.shape)), e.dtype, str(e.nbytes)) for e in entries]
-    print(table(("name", "shape", "dtype", "bytes"), rows, right=(3,)))
-    print(f"\n{len(entries)} arrays, {byte_text(sum(e.nbytes for e in entries))}")
-    for key, value in sorted(notes.items()):
-        print(f"{_printable(key)}: {_printable(value)}")
-
-
-def _printable(text: str) -> str:
-    """A foreign text without what would act on a terminal."""
-    return text if text.isprintable() else repr(text)
+    print(tensors_text(arguments.file))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -928,6 +928,24 @@ hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "sourc
 # -- the graph ----------------------------------------------------------------------------------------------------
 
 
+class GraphEntry(NamedTuple):
+    """Fetches and feeds that are compiled under a name: a nest of tensors and ops, and shapes by tensor. They are the
+    arguments of ``sess.compile``.
+
+    Example:
+        >>> x = sg.placeholder((None,), name="x")
+        >>> graph = x.graph
+        >>> sg.save_graph("doubled.sgt", entries={"doubled": (x * 2, [x])})
+        >>> loaded = sg.load_graph("doubled.sgt")
+        >>> double = sg.Session(loaded).compile(*loaded.entries["doubled"])
+        >>> double([1.0, 2.0])
+        array([2., 4.], dtype=float32)
+    """
+
+    fetches: Any
+    feeds: Mapping[Tensor, Shape]
+
+
 class Graph(metaclass=hints.Answering):
     """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared.
 
@@ -967,6 +985,7 @@ class Graph(metaclass=hints.Answering):
         self.roots: dict[object, tuple[Root, int]] = {}  # the latest of each kind, and how many programs there were
         self.repeated: list[Pair] = []  # of which the second may be the first once more, until a session looks at them
         self.looked_up: weakref.WeakSet[Lookup] = weakref.WeakSet()  # by which sessions know a program at once
+        self.entries: dict[str, GraphEntry] = {}  # what of it is compiled under which name, as a file said
         self.searches: dict[object, Any] = {}  # the programs of ``sg.minimize`` over losses of this graph
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}

@@ -6,7 +6,6 @@ a class is one of a closed set, and every field of it gets a value of its annota
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import functools
@@ -26,7 +25,7 @@ from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
-from staticgrad.types import Dim, Shape, Size, sizes
+from staticgrad.types import Dim, Quotient, Shape, Size, TensorType, sizes
 
 ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int), "V": (float, int)}
 
@@ -41,6 +40,19 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+
+
+ESCAPE = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)?", re.DOTALL)
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    text = found[0][1:]
+    if text[:1] in ("x", "u", "U") and len(text) > 1:
+        return chr(int(text[1:], 16))
+    if text not in ESCAPES:
+        raise FormatError(f"{found[0]!r} is no escape of a text")
+    return ESCAPES[text]
 
 
 class Tokens:
@@ -78,7 +90,8 @@ class Tokens:
         return self.next()
 
     def string(self) -> str:
-        return str(ast.literal_eval(self.take("string")))  # the token is a string literal and nothing else
+        """The text that a literal of Python's stands for; its escapes are those that ``repr`` writes."""
+        return ESCAPE.sub(_unescaped, self.take("string")[1:-1])
 
     def fail(self, message: str) -> NoReturn:
         rest = self._line[self._start :].strip()
@@ -104,8 +117,8 @@ class Full:
     value: Any
 
     def array(self, dtype: np.dtype, shape: Shape) -> Array:
-        one = Listed((self.value,)).array(dtype, ())
-        return np.full(sizes(shape), one, dtype)
+        """One element, which stands in every place; whoever needs more memory makes a copy."""
+        return np.broadcast_to(Listed((self.value,)).array(dtype, ()), sizes(shape))
 
 
 @frozen
@@ -117,10 +130,31 @@ class Encoded:
             data = base64.b64decode(self.text.encode("ascii"), validate=True)
         except (UnicodeEncodeError, binascii.Error) as error:
             raise FormatError(f"bad base64: {error}") from error
-        return np.frombuffer(data, dtype).reshape(sizes(shape)).copy()
+        return _checked(np.frombuffer(data, dtype).reshape(sizes(shape)).copy())
 
 
-Literals = Listed | Full | Encoded
+@frozen(eq=False)
+class LyingBeside:
+    """An array that lies beside the text, under this name."""
+
+    name: str
+    value: Array
+
+    def array(self, dtype: np.dtype, shape: Shape) -> Array:
+        if self.value.dtype != dtype or self.value.shape != shape:
+            expected, actual = TensorType(shape, dtype), TensorType(self.value.shape, self.value.dtype)
+            raise FormatError(f"array {self.name!r}: expected {expected}, actual {actual}")
+        return _checked(self.value)
+
+
+def _checked(array: Array) -> Array:
+    """An array whose elements are ones of its dtype: of a byte, a truth value is 0 or 1."""
+    if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        raise FormatError("a byte above 1 is no truth value")
+    return array
+
+
+Literals = Listed | Full | Encoded | LyingBeside
 
 
 @frozen
@@ -131,10 +165,31 @@ class Made:
     values: dict[str, Any]
 
 
+MOST_TERMS = 64  # of a size, and factors in a term
+MOST_NESTED = 16  # quotients within quotients
+MOST_ELEMENTS = 1 << 63  # that a size, or a factor in one, stands for
+
+
 def as_size(value: Any) -> Size:
-    if type(value) is int or isinstance(value, Dim):
+    """The value, if it is a size, and one whose sums and products are found at once."""
+    if type(value) is int and abs(value) <= MOST_ELEMENTS:
         return value
-    raise FormatError(f"expected a size, actual {value!r}")
+    if isinstance(value, Dim) and len(value.terms) <= MOST_TERMS:
+        if all(len(atoms) <= MOST_TERMS and abs(factor) <= MOST_ELEMENTS for atoms, factor in value.terms):
+            _check_nesting(value, MOST_NESTED)
+            return value
+        raise FormatError("a size has too many factors")
+    raise FormatError(f"expected a size, actual {repr(value)[:80]}")
+
+
+def _check_nesting(size: Size, left: int) -> None:
+    if left < 0:
+        raise FormatError("a size has too many quotients within quotients")
+    for atoms, _ in size.terms if isinstance(size, Dim) else ():
+        for atom in atoms:
+            if isinstance(atom, Quotient):
+                _check_nesting(atom.numerator, left - 1)
+                _check_nesting(atom.denominator, left - 1)
 
 
 # -- classes --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -17,8 +17,19 @@ import numpy as np
 from staticgrad import init
 from staticgrad.errors import FormatError
 from staticgrad.frozen import record
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
+from staticgrad.graph import Graph, GraphEntry, Node, Tensor
+from staticgrad.literals import (
+    Encoded,
+    Full,
+    Listed,
+    Literals,
+    LyingBeside,
+    Made,
+    Tokens,
+    as_size,
+    class_of,
+    resolve,
+)
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
@@ -26,11 +37,12 @@ from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.scopes import Checkpoint, no_grad
-from staticgrad.text import ELIDED, class_name
-from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64, open_size
+from staticgrad.text import ELIDED, MOST_EXPANDED, class_name
+from staticgrad.types import DTYPE_NAMES, Dim, Shape, Size, TensorType, bool_, dim, dtype_of, int64, open_size
 
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
-NESTING = 50  # parentheses within parentheses; no attribute comes near it
+NESTING = 50  # parentheses within parentheses, bodies within bodies; no graph comes near it
+MOST_CONTINUED = 4_000_000  # nodes of bodies that other bodies begin with, all together
 WORDS = frozenset({"after", "again", "checkpoint", "no_grad"})  # that follow the attributes in a line
 _epochs = itertools.count(-1, -1)  # numbers of recomputations that no derivative of this process gives
 
@@ -49,7 +61,16 @@ def parse(text: str) -> Graph:
         >>> str(graph) == str(x.graph)
         True
     """
-    reader = _GraphReader()
+    return parse_saved(text, {})
+
+
+def parse_saved(text: str, arrays: Mapping[str, Array]) -> Graph:
+    """The graph that a text describes with the arrays that lie beside it, each of which is read once.
+
+    Raises:
+        FormatError: as ``parse``, or an array is not there, of another type, or left over.
+    """
+    reader = _GraphReader(arrays)
     number = 0
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -92,7 +113,9 @@ class _ParsedOutput:
 class _GraphReader:
     """Reads lines in order into a graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.arrays = dict(arrays)  # that are not read yet
+        self.expanded = self.continued = 0
         self.scopes = [_GraphScope(Graph(), {})]
         self.read: dict[int, tuple[Body, dict[str, Node]]] = {}  # bodies, and their nodes by name
         self.symbols: dict[tuple[str, int], Dim] = {}
@@ -115,6 +138,8 @@ class _GraphReader:
     def finished(self) -> Graph:
         if len(self.scopes) > 1:
             raise FormatError(f"body {self.scopes[-1].number} does not end")
+        if self.arrays:
+            raise FormatError(f"the text does not read the array {min(self.arrays)!r} beside it")
         return self.root
 
     def line(self, line: str) -> None:
@@ -123,6 +148,8 @@ class _GraphReader:
             self.open(t)
         elif t.accept("}"):
             self.close(t)
+        elif t.accept("entry"):
+            self.entry(t)
         else:
             self.definition(t)
         if t.kind:
@@ -136,6 +163,11 @@ class _GraphReader:
         t.expect("{")
         if number in self.read or number in [scope.number for scope in self.scopes]:
             raise FormatError(f"there are two bodies {number}")
+        if len(self.scopes) > NESTING:
+            raise FormatError("bodies are nested too deeply")
+        self.continued += len(self.body(origin).graph.nodes) if origin else 0
+        if self.continued > MOST_CONTINUED:
+            raise FormatError(f"bodies continue others of more than {MOST_CONTINUED} nodes in all")
         known, nodes = (None, {}) if not origin else (self.body(origin).graph, dict(self.read[origin][1]))
         self.scopes.append(_GraphScope(BodyGraph(self.graph, known), nodes, number, origin))
 
@@ -164,6 +196,58 @@ class _GraphReader:
         if number not in self.read:
             raise FormatError(f"there is no body {number} before this")
         return self.read[number][0]
+
+    # -- entries ----------------------------------------------------------------------------------------------------
+
+    def entry(self, t: Tokens) -> None:
+        name = t.string()
+        if len(self.scopes) > 1 or name in self.root.entries:
+            raise FormatError(f"there are two entries {name!r}" if name in self.root.entries else "an entry in a body")
+        t.expect("(")
+        feeds: dict[Tensor, Shape] = {}
+        for x, shape in self.sequence(t, ")", self.fed):
+            if x in feeds:
+                raise FormatError(f"%{x.name} is fed twice")
+            feeds[x] = shape
+        t.expect("->")
+        self.root.entries[name] = GraphEntry(self.nest(t), feeds)
+
+    def fed(self, t: Tokens) -> tuple[Tensor, Shape]:
+        x = self.tensor(t)
+        shape = tuple(self.sequence(t, "]", self.size)) if t.accept("[") else x.shape
+        if not fits_declared(shape, x.shape):
+            raise FormatError(f"%{x.name} of type {x.type} cannot be fed the shape {shape}")
+        return x, shape
+
+    def nest(self, t: Tokens) -> Any:
+        with self.nested():
+            if t.accept("None"):
+                return None
+            if t.accept("op"):
+                return self.node(t)
+            if t.accept("["):
+                return self.sequence(t, "]", self.nest)
+            if t.accept("{"):
+                pairs = self.sequence(t, "}", self.pair)
+                if len(dict(pairs)) < len(pairs):
+                    raise FormatError("a key of a nest is there twice")
+                return dict(pairs)
+            if t.accept("("):
+                return tuple(self.sequence(t, ")", self.nest))
+            return self.tensor(t)
+
+    def pair(self, t: Tokens) -> tuple[str, Any]:
+        key = t.string()
+        t.expect(":")
+        return key, self.nest(t)
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > NESTING:
+            raise FormatError("parentheses are nested too deeply")
+        yield
+        self.depth -= 1
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -299,23 +383,20 @@ class _GraphReader:
 
     def value(self, t: Tokens) -> Any:
         """A value, or a sum of sizes."""
-        self.depth += 1
-        if self.depth > NESTING:
-            raise FormatError("parentheses are nested too deeply")
-        total = self.product(t)
-        while t.text in ("+", "-") and t.kind == "mark":
-            plus = t.next() == "+"
-            term = as_size(self.product(t))
-            total = as_size(total) + term if plus else as_size(total) - term
-        self.depth -= 1
-        return total
+        with self.nested():
+            total = self.product(t)
+            while t.text in ("+", "-") and t.kind == "mark":
+                plus = t.next() == "+"
+                term = as_size(self.product(t))
+                total = as_size(as_size(total) + term if plus else as_size(total) - term)
+            return total
 
     def product(self, t: Tokens) -> Any:
         total = self.factor(t)
         while t.text in ("*", "//") and t.kind == "mark":
             times = t.next() == "*"
             factor = as_size(self.factor(t))
-            total = as_size(total) * factor if times else as_size(total) // factor
+            total = as_size(as_size(total) * factor if times else as_size(total) // factor)
         return total
 
     def factor(self, t: Tokens) -> Any:
@@ -367,14 +448,24 @@ class _GraphReader:
             ends = self.value(t) if t.accept(",") else ()
             t.expect(")")
             return self.symbol(symbol, number, ends)
-        if name in ("full", "base64"):
-            literal = Full(self.value(t)) if name == "full" else Encoded(t.string())
+        if name in ("full", "base64", "array"):
+            literal = Full(self.value(t)) if name == "full" else self.stored(name, t.string())
             t.expect(")")
             return literal
         return resolve(Made(name, self.fields(t)))
 
+    def stored(self, how: str, text: str) -> Literals:
+        """An array in base64, or the one of a name."""
+        if how == "base64":
+            return Encoded(text)
+        if text not in self.arrays:
+            raise FormatError(f"there is no array {text!r} beside the text, or it was read before")
+        return LyingBeside(text, self.arrays.pop(text))
+
     def symbol(self, name: str, number: int, ends: tuple[int, ...] = ()) -> Dim:
-        made = dim(name, ranges=ends) if number == 1 else open_size(name)
+        made = dim(name, ranges=ends)
+        if number > 1:
+            made = open_size(name, ends)
         return self.symbols.setdefault((name, number), made)
 
     # -- the node -----------------------------------------------------------------------------------------------------
@@ -389,7 +480,7 @@ class _GraphReader:
             names = {f.name for f in fields(class_of(made.name))}
             values = {**{name: value for name, value in said.items() if name in names}, **made.values}
             if made.name == "Constant" and "data" in values:
-                values["data"] = self.array(values["data"], values).tobytes()
+                values["data"] = self.data(values["data"], values)
             if made.name == "Variable" and "initial" in values:
                 values["initial"] = self.initial(values["initial"], values)
             attrs = resolve(Made(made.name, values))
@@ -401,6 +492,14 @@ class _GraphReader:
         if not isinstance(literal, Literals):
             raise FormatError("expected an array")
         return literal.array(values["dtype"], values["shape"])
+
+    def data(self, literal: Any, values: dict[str, Any]) -> bytes:
+        """The elements of a constant: no more than a text of this length may stand for."""
+        array = self.array(literal, values)
+        self.expanded += array.nbytes if isinstance(literal, Full) else 0
+        if self.expanded > MOST_EXPANDED:
+            raise FormatError(f"constants of equal elements of more than {MOST_EXPANDED} bytes in all")
+        return array.tobytes()
 
     def initial(self, value: Any, values: dict[str, Any]) -> Callable[[np.random.Generator], Array]:
         if isinstance(value, Literals):
@@ -477,6 +576,13 @@ class _GraphReader:
                     raise FormatError("the tensor has hooks, which are Python functions and not text")
                 case _:
                     raise FormatError(f"there is no word {word!r} of types")
+
+
+def fits_declared(shape: Shape, declared: Shape) -> bool:
+    """True if feeds of a declared shape may have this one: open sizes are the same, or numbers in their place."""
+    return len(shape) == len(declared) and all(
+        a == b or (isinstance(a, int) and a >= 0 and not isinstance(b, int)) for a, b in zip(shape, declared)
+    )
 
 
 _INDEX, _BOOL = TensorType((), int64), TensorType((), bool_)

@@ -1,12 +1,15 @@
 """Graphs as text, a line a node. ``graph.text(full=True)`` holds everything but source lines, and ``sg.parse`` reads it
 back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements are elided, which ``sg.parse`` refuses.
 
-    graph      ::= (line "\\n" | body)*                               lines that begin with # are passed over
+    graph      ::= (line "\\n" | body | entry "\\n")*                 lines that begin with # are passed over
     line       ::= node "=" op "(" [tensor ("," tensor)*] ")" [attributes] ["after" node ("," node)*]
                    ["again(" number ["," node] ")"] ["checkpoint(" number ("," number)* ")"] ["no_grad"]
                    ":" ("()" | type ("," type)*)
     body       ::= "body" number ["of" number] "{" "\\n" graph "}" "(" tensors ")" "->" "(" tensors ")"
                    ["effects" "(" nodes ")"] "\\n"                     what it is given, hands out and does
+    entry      ::= "entry" string "(" [fed ("," fed)*] ")" "->" nest  what is compiled under a name
+    fed        ::= tensor ["[" sizes "]"]                             its shape, where that is not the declared one
+    nest       ::= tensor | "op" node | None | "(" nests ")" | "[" nests "]" | "{" [string ":" nest ("," …)*] "}"
     node       ::= "%" name                                          a name that is no plain word stands in quotes
     tensor     ::= node [":" number]                                 number of the output, 0 if it is left out
     attributes ::= class ["(" field "=" value ("," …)* ")"]          the class without "Attributes"; ``shape`` and
@@ -18,6 +21,7 @@ back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements
     value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
                  | class "(" field "=" value … ")" | array | "body(" number ")"
     array      ::= "[" values "]" | "full(" number ")" | "base64(" string ")"          in row-major order, of its type
+                 | "array(" string ")"                               one that lies beside the text, by its name there
                  | "<…" type "sha256" digits ">"                     elided: the first digits of its bytes' digest
 
 A body is a graph that an op runs; what it reads of the graphs around it is among its parameters, and names are its own.
@@ -33,30 +37,64 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Computation, Graph, Node, Tensor
+from staticgrad.errors import GraphError
+from staticgrad.frozen import record
+from staticgrad.graph import Computation, Graph, GraphEntry, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.scopes import Checkpoint
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
+MOST_EXPANDED = 1 << 26  # bytes that the constants of a text have where it says one number for all their elements
 PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 ELIDED = "…"  # begins what stands for the elements of an array
 SUFFIX = "Attributes"  # of the classes of attributes
-RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | DTYPE_NAMES
+RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64", "array"} | DTYPE_NAMES
 
 
 def print_graph(graph: Graph, full: bool = False) -> str:
     """All of a graph, in the form that ``parse`` reads; unless ``full``, without the elements of large arrays."""
     graph.settle_names()
-    return "\n".join(_Printer(whole=True, full=full).lines(graph.nodes))
+    printer = _Printer(whole=True, full=full)
+    return "\n".join([*printer.lines(graph.nodes), *printer.entries(graph.entries)])
+
+
+@record
+class ArraysBeside:
+    """The arrays of a graph that are not in its text, by the names that they have there: those of more than ``least``
+    elements."""
+
+    least: int
+    arrays: dict[str, Array]
+
+    def take(self, name: str, array: Array) -> str:
+        """Keep an array under this name, or a similar one. Returns which."""
+        name = name.encode(errors="backslashreplace").decode()  # which UTF-8 has
+        free, number = name, 1
+        while free in self.arrays:
+            number += 1
+            free = f"{name}~{number}"
+        self.arrays[free] = array
+        return free
+
+
+def print_saved(graph: Graph, entries: Mapping[str, GraphEntry], beside: ArraysBeside) -> str:
+    """All of a graph, for a file: large arrays go to ``beside``.
+
+    Raises:
+        GraphError: Python functions are a part of the graph, which are no text.
+    """
+    graph.settle_names()
+    printer = _Printer(whole=True, full=True, beside=beside)
+    return "".join(f"{line}\n" for line in (*printer.lines(graph.nodes), *printer.entries(entries)))
 
 
 def print_nodes(nodes: Iterable[Node]) -> str:
@@ -72,9 +110,11 @@ def print_node(node: Node) -> str:
 class _Printer:
     """Prints nodes in order, and remembers how nodes and symbols are called: no two of them the same."""
 
-    def __init__(self, whole: bool, full: bool = False) -> None:
+    def __init__(self, whole: bool, full: bool = False, beside: ArraysBeside | None = None) -> None:
         self.whole = whole
         self.full = full
+        self.beside = beside
+        self.expanded = 0  # bytes
         self.nodes: dict[Node, str] = {}
         self.taken: set[str] = set()
         self.symbols: dict[str, list[Symbol]] = {}
@@ -117,7 +157,10 @@ class _Printer:
     def node(self, node: Node) -> str:
         name = self._define(node)
         operands = ", ".join(map(self._tensor, node.inputs))
-        attributes = self._attributes(node)
+        try:
+            attributes = self._attributes(node)
+        except _NoTextError as error:
+            raise GraphError(f"{node.name!r} cannot be saved: {error} is no text", source=node.source) from None
         after = f" after {', '.join(map(self._name, node.control))}" if node.control else ""
         apart = self._apart(node)
         types = ", ".join(self.type(y.type) + self._words(y) for y in node.outputs) or "()"
@@ -167,6 +210,10 @@ class _Printer:
         if x.retains_grad:
             words.append("retains_grad")
         if x.hooks:
+            if self.beside is not None:
+                raise GraphError(
+                    f"{x.name!r} cannot be saved: it has hooks, which are Python functions", source=x.source
+                )
             words.append("hooked")
         return "".join(f" {word}" for word in words)
 
@@ -183,29 +230,38 @@ class _Printer:
             if (field.name in said and said[field.name] == value) or (field.default == "" == value):
                 continue
             if isinstance(value, bytes):
-                text = self._array(np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"])))
+                array = np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"]))
+                text = self._array(node, array, self._expands(array.nbytes))
             elif field.name == "initial":
-                text = self._initial(value)
+                text = self._initial(node, value)
             else:
                 text = self.value(value)
             shown.append(f"{field.name}={text}")
         return f" {class_name(attrs)}" + (f"({', '.join(shown)})" if shown else "")
 
-    def _initial(self, initial: Any) -> str:
+    def _initial(self, node: Node, initial: Any) -> str:
         """The first value of a variable: an array, or what makes one."""
         if isinstance(getattr(initial, "value", None), np.ndarray):
-            return self._array(initial.value)
+            return self._array(node, initial.value, True)  # which takes no memory until a session makes it
         return self.value(getattr(initial, "initializer", initial))
 
-    def _array(self, array: Array) -> str:
-        one = array.size > LISTED and is_uniform(array)
+    def _expands(self, nbytes: int) -> bool:
+        """True if a constant of so many bytes may be said by one number: a text that is short makes no large graph."""
+        return self.expanded + nbytes <= MOST_EXPANDED
+
+    def _array(self, node: Node, array: Array, expands: bool) -> str:
+        one = expands and array.size > LISTED and is_uniform(array)
         if one or array.size <= LISTED:
-            shown = array.ravel()[:1] if one else array.ravel()
+            shown = array.flat[:1] if one else array.ravel()
             texts = list(map(str, shown))  # the shortest digits that tell neighbours apart
             if _survives(texts, shown):
+                if one and node.op.name != "variable":
+                    self.expanded += array.nbytes
                 return f"full({texts[0]})" if one else f"[{', '.join(texts)}]"
         if not self.whole:
             return f"<{array.nbytes} bytes>"
+        if self.beside is not None and array.size > self.beside.least:
+            return f"array({self.beside.take(node.name, array)!r})"
         data = np.ascontiguousarray(array).tobytes()
         if array.size > LARGEST and not self.full:
             type_ = self.type(TensorType(array.shape, array.dtype))
@@ -231,7 +287,46 @@ class _Printer:
         if is_dataclass(value) and not isinstance(value, type):
             shown = ", ".join(f"{f.name}={self.value(getattr(value, f.name))}" for f in fields(value))
             return f"{class_name(value)}({shown})"
-        return f"<{type(value).__name__} {getattr(value, '__name__', '')}".rstrip() + ">"
+        text = f"<{type(value).__name__} {getattr(value, '__name__', '')}".rstrip() + ">"
+        if self.beside is not None:
+            raise _NoTextError(text)
+        return text
+
+    # -- entries ----------------------------------------------------------------------------------------------------
+
+    def entries(self, entries: Mapping[str, GraphEntry]) -> Iterator[str]:
+        """A line for each entry."""
+        for name, (fetches, feeds) in entries.items():
+            fed = ", ".join(self._tensor(x) + self._fed_shape(x, shape) for x, shape in feeds.items())
+            yield f"entry {name!r} ({fed}) -> {self.nest(fetches)}"
+
+    def _fed_shape(self, x: Tensor, shape: Shape) -> str:
+        return "" if shape == x.shape else f"[{', '.join(map(self.size, shape))}]"
+
+    def nest(self, nest: Any) -> str:
+        """A nest of tensors and ops.
+
+        Raises:
+            GraphError: something else is in it.
+        """
+        match nest:
+            case None:
+                return "None"
+            case Tensor():
+                return self._tensor(nest)
+            case Node():
+                return f"op {self._name(nest)}"
+        parts: Any = nest.values() if type(nest) is dict else nest if type(nest) in (list, tuple) else ()
+        texts = list(map(self.nest, parts))
+        if type(nest) is list:
+            return f"[{', '.join(texts)}]"
+        if type(nest) is tuple:
+            return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        if type(nest) is dict and all(type(key) is str for key in nest):
+            return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(nest, texts, strict=True)) + "}"
+        raise GraphError(
+            f"cannot be saved: expected a nest of tuples, lists and dicts with texts as keys, actual {nest!r}"
+        )
 
     # -- sizes ------------------------------------------------------------------------------------------------------
 
@@ -249,6 +344,10 @@ class _Printer:
         if number == 1 and PLAIN_SYMBOL.fullmatch(symbol.name) and symbol.name not in RESERVED:
             return symbol.name
         return f"dim({symbol.name!r})" if number == 1 else f"dim({symbol.name!r}, {number})"
+
+
+class _NoTextError(Exception):
+    """A Python object that is no text."""
 
 
 def quoted(name: str) -> str:
@@ -292,5 +391,7 @@ def _survives(texts: list[str], array: Array) -> bool:
 
 def is_uniform(array: Array) -> bool:
     """True if there are elements and all have the same bits. Most others are told by the first few of them."""
+    if array.size and not any(array.strides):
+        return True
     elements = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
     return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], elements))

@@ -438,9 +438,9 @@ def dim(name: str, *, max: int | None = None, ranges: Sequence[int] | None = Non
     return _size_of(Symbol(0, name, ends))
 
 
-def open_size(name: str) -> Dim:
+def open_size(name: str, ends: tuple[int, ...] = ()) -> Dim:
     """A size of its own, whatever else has its name."""
-    return _size_of(Symbol(next(_serial), name))
+    return _size_of(Symbol(next(_serial), name, ends))
 
 
 def _size_of(symbol: Symbol) -> Dim:

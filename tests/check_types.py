@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tree import FOLDERS, ROOT, modules
+from source_tree import FOLDERS, ROOT, modules
 
 COPY = ROOT / "build" / "check"
 PROGRAMS = {"examples": ROOT / "examples", "typed": ROOT / "tests" / "typed"}  # by their folder in the copy

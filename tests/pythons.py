@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.tags import platform_tags
-from tree import ROOT
+from source_tree import ROOT
 
 HOME = ROOT / "build" / "pythons"
 FREEZE_CORE = "0.8.1"

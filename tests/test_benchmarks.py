@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tree import ROOT
+from source_tree import ROOT
 
 import staticgrad as sg
 from staticgrad import cli

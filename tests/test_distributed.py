@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from source_tree import ROOT
 from support.declaring import f32
 from support.ranks import fail, finish, run, start
-from tree import ROOT
 
 import staticgrad as sg
 from staticgrad import config

@@ -15,7 +15,7 @@ import api
 import pages
 import pictures
 import pytest
-from tree import ROOT
+from source_tree import ROOT
 
 DOCS = ROOT / "docs"
 PROGRAMS = [ROOT / "README.md", *pages.sources()]

@@ -15,7 +15,7 @@ import numpy as np
 import pages
 import pytest
 from api import METHODS, public
-from tree import modules
+from source_tree import modules
 
 import staticgrad as sg
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tree import modules
+from source_tree import modules
 
 from staticgrad.ops import DEFINED
 from staticgrad.optable import FUNCTIONS, OPS

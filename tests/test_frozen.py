@@ -11,7 +11,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, is_datacl
 from typing import Any
 
 import pytest
-from tree import modules
+from source_tree import modules
 
 from staticgrad.frozen import OFTEN, frozen, record
 

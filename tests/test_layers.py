@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from tree import ROOT, modules
+from source_tree import ROOT, modules
 
 # From the ground up. A name stands for itself and for all that is below it, unless a longer name claims that.
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (

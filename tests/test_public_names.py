@@ -131,7 +131,7 @@ def test_dir_of_objects_has_what_users_may_use() -> None:
     exe, tape = sess.compile(y, [x]), sess.forward(y, {x: np.ones((2, 2), np.float32)})
     allowed = {
         x.op: "attrs graph inputs name op outputs",
-        g: "finalize finalized nodes text to_networkx variables",
+        g: "entries finalize finalized nodes text to_networkx variables",
         sess: "check_numerics close compile compile_count forward get grad graph matmul_precision num_threads restore"
         " run save seed set set_all set_grad sizes zero_grad",
         exe: "cfunc cost export feeds fetches memory profile session text view",

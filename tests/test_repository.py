@@ -11,7 +11,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
-from tree import FOLDERS, ROOT, modules, packages
+from source_tree import FOLDERS, ROOT, modules, packages
 
 import staticgrad
 from staticgrad.config import PREFIX, SWITCHES

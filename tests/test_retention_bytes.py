@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from source_tree import ROOT
 from support import nets
 from support.nets import deep
-from tree import ROOT
 
 import staticgrad as sg
 from staticgrad.runtime.addresses import data_address

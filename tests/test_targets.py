@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from source_tree import ROOT
 from support.large_checks import SCALE, check, environment
 from support.large_programs import LAYERS
 from support.nests import check as check_nests
 from support.random_graphs import random_graph
 from support.sampling import relative_error
 from test_random_nests import draw, slow_op  # noqa: F401
-from tree import ROOT
 
 import staticgrad as sg
 from staticgrad import config

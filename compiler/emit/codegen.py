@@ -21,9 +21,11 @@ from typing import Any
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target
 from staticgrad.config import host_arch
+from staticgrad.frozen import frozen
 from staticgrad.phases import goes_on, phase
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
+ALONE = ("wasm32", "wasm64")  # of which LLVM compiles one module at a time: several at once have hung
 ASSEMBLY, OBJECT = range(2)  # what a target machine emits
 
 _message = POINTER(c_char_p)
@@ -39,11 +41,15 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # of llvmlite's library:
     # target, triple, CPU, features, level, relocation model, code model, prints, is just in time, name of the ABI
     "CreateTargetMachine": (c_void_p, (c_void_p, *[c_char_p] * 3, c_int, *[c_char_p] * 2, c_int, c_int, c_char_p)),
     "DisposeTargetMachine": (None, (c_void_p,)),
+    "CreateTargetMachineData": (c_void_p, (c_void_p,)),
+    "CopyStringRepOfTargetData": (None, (c_void_p, _message)),
+    "DisposeTargetData": (None, (c_void_p,)),
     "ContextCreate": (c_void_p, ()),
     "ContextDispose": (None, (c_void_p,)),
     "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _message)),
     "DisposeModule": (None, (c_void_p,)),
     "SetTarget": (None, (c_void_p, c_char_p)),
+    "SetDataLayout": (None, (c_void_p, c_char_p)),
     "VerifyModule": (ctypes.c_bool, (c_void_p, _message)),
     "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _message)),
     "GetBufferStart": (c_void_p, (c_void_p,)),
@@ -105,27 +111,89 @@ def _llvm_for_others() -> _Library:
 
 
 class TargetMachine:
-    """The code generator for a target, with position independent code. It is for this machine's triple, or for Linux
-    where the target is of another architecture."""
+    """The code generator for a target. It is for the triple of the target, if it has one, else for this machine's, or
+    for Linux where the target is of another architecture."""
 
     def __init__(self, target: Target, quick: bool = False) -> None:
-        is_native = target.isa.arch in ("", host_arch())
-        self._llvm = llvm = _llvm() if is_native else _llvm_for_others()
-        with llvm.message() as triple, llvm.message() as message:
-            llvm.GetProcessTriple(triple)
-            self.triple = (triple.value or b"") if is_native else f"{target.isa.arch}-unknown-linux-gnu".encode()
-            found = llvm.GetTargetFromTriple(self.triple, message)
-            if not found:
-                raise RuntimeError(_text(message))
-        names = (self.triple, target.isa.cpu.encode(), target.isa.features.encode())
+        isa = target.isa
+        self._llvm = llvm = _llvm() if _is_native(target) else _llvm_for_others()
+        self.triple = self.triple_of(target).encode()
+        names = (self.triple, isa.cpu.encode(), isa.features.encode())
         level = QUICK_LEVEL if quick else LEVEL
-        self.address = llvm.CreateTargetMachine(found, *names, level, b"pic", b"small", 0, 0, b"")
+        self.address = llvm.CreateTargetMachine(_found(llvm, self.triple), *names, level, isa.relocation.encode(),
+                                                b"small", 0, 0, isa.abi.encode())  # fmt: skip
         if not self.address:
             raise RuntimeError(f"LLVM has no code generator for {target.name}")
+        self.layout = _layout_text(llvm, self.address)
+
+    @staticmethod
+    def triple_of(target: Target) -> str:
+        """LLVM's name of the machine for which code is made."""
+        isa = target.isa
+        return _process_triple() if _is_native(target) else isa.triple or f"{isa.arch}-unknown-linux-gnu"
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
             self._llvm.DisposeTargetMachine(self.address)
+
+
+def _is_native(target: Target) -> bool:
+    return not target.isa.triple and target.isa.arch in ("", host_arch())
+
+
+def _process_triple() -> str:
+    llvm = _llvm()
+    with llvm.message() as triple:
+        llvm.GetProcessTriple(triple)
+        return (triple.value or b"").decode()
+
+
+def _found(llvm: _Library, triple: bytes) -> Any:
+    """LLVM's target of a triple."""
+    with llvm.message() as message:
+        found = llvm.GetTargetFromTriple(triple, message)
+        if not found:
+            raise RuntimeError(_text(message))
+        return found
+
+
+def _layout_text(llvm: _Library, machine: int) -> bytes:
+    """The layout of data on a machine, as modules say it."""
+    data = llvm.CreateTargetMachineData(machine)
+    try:
+        with llvm.message() as text:
+            llvm.CopyStringRepOfTargetData(data, text)
+            return text.value or b""
+    finally:
+        llvm.DisposeTargetData(data)
+
+
+@frozen
+class DataLayout:
+    """The bytes of an address, and the order of bytes in a number."""
+
+    pointer_bytes: int
+    is_big_endian: bool
+
+
+def layout_of(triple: str) -> DataLayout:
+    """The layout of data on the machine of a triple.
+
+    Raises:
+        RuntimeError: LLVM knows no such machine, or has no code generator for it.
+    """
+    with lock:
+        llvm, name = _llvm_for_others(), triple.encode()
+        found = _found(llvm, name)
+        machine = llvm.CreateTargetMachine(found, name, b"", b"", LEVEL, b"pic", b"small", 0, 0, b"")
+        if not machine:
+            raise RuntimeError("no code generator")
+        try:
+            parts = _layout_text(llvm, machine).decode().split("-")
+        finally:
+            llvm.DisposeTargetMachine(machine)
+    bits = next((int(part.split(":")[1]) for part in parts if re.match("p0?:", part)), 64)
+    return DataLayout(bits // 8, parts[0] == "E")
 
 
 @functools.cache
@@ -139,14 +207,14 @@ def _text(message: c_char_p) -> str:
 
 def objects(texts: Sequence[str], target: Target, *, quick: bool = False) -> tuple[bytes, ...]:
     """Relocatable objects of modules. Several modules are compiled side by side by as many threads as this process has
-    cores. ``quick`` compiles one without optimization.
+    cores, where LLVM allows it. ``quick`` compiles one without optimization.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
     with lock:
-        if len(texts) == 1:
-            return (_compiled(texts[0], _kept_machine(target, quick), OBJECT),)
+        if len(texts) == 1 or target.isa.arch in ALONE:
+            return tuple(_compiled(text, _kept_machine(target, quick), OBJECT) for text in texts)
         return _side_by_side(texts, target)
 
 
@@ -206,6 +274,7 @@ def _parsed(text: str, context: int, machine: TargetMachine) -> int:
         if not module:
             raise RuntimeError(f"LLVM IR parsing error\n{_text(message)}")
         llvm.SetTarget(module, machine.triple)
+        llvm.SetDataLayout(module, machine.layout)
         if not llvm.VerifyModule(module, message):
             return module
         llvm.DisposeModule(module)

@@ -225,9 +225,10 @@ class _Main:
     def _fill(self, offset: int, nbytes: int) -> None:
         if nbytes:
             place = self.f.offset(self.f.params[1], offset, "i8")
-            self.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-            args = (place, integer(POISON - 256, "i8"), integer(nbytes), integer(0, "i1"))
-            self.f.call("llvm.memset.p0.i64", "void", *args)
+            name = f"llvm.memset.p0.{self.f.word}"
+            self.module.declare(name, "void", ["ptr", "i8", self.f.word, "i1"])
+            args = (place, integer(POISON - 256, "i8"), self.f.index(nbytes), integer(0, "i1"))
+            self.f.call(name, "void", *args)
 
     def _look(self, step: Step) -> None:
         """The program ends if it shall: it asks where that was long ago, and is told where a kernel or a Python
@@ -281,7 +282,7 @@ class _Main:
         assert table is not None
         first = 0
         if isinstance(slot, CollectiveSlot):
-            f.store(f.index(math.prod(sizes(slot.type.shape))), table)
+            f.store(f.int64(math.prod(sizes(slot.type.shape))), table)
             first = 1
         for position, operand in enumerate(step.operands, first):
             f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
@@ -298,7 +299,7 @@ class _Main:
         if check.kind == "bounds":
             high = f.load("i64", f.offset(place, 1, "i64"))
             below = f.compare("icmp slt", low, integer(0))
-            above = f.compare("icmp sge", high, f.index(check.size))
+            above = f.compare("icmp sge", high, f.int64(check.size))
             failed = f.binary("or", below, above)
         else:
             failed = f.compare("icmp eq", low, integer(0))

@@ -33,8 +33,7 @@ def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
         count = f.index(count)
     if isinstance(count, int):
         return mask_of(i < count for i in range(lanes))
-    near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))
-    near = f.cast("trunc", near, "i32")
+    near = f.resized(f.index(f.min(count, lanes)), "i32")
     numbers = f.lane_numbers(vector("i32", lanes))
     return f.compare("icmp slt", numbers, f.splat(near, lanes))
 
@@ -68,7 +67,7 @@ class Lanes:
 def first_lanes(f: Function, dtype: np.dtype, count: Index, lanes: int | None = None) -> Lanes:
     """A masked vector of the first ``count`` elements, of as many lanes as a register has or as are asked for."""
     lanes = lanes or f.target.lanes(dtype)
-    numbers = f.lane_numbers(vector("i64", lanes))
+    numbers = f.lane_numbers(vector(f.word, lanes))
     return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(f.index(count), lanes)))
 
 
@@ -283,5 +282,7 @@ def _interleaved(f: Function, rows: list[Value]) -> list[Value]:
 
 def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
     """Prefetch the cache line at an address, which need not be valid, for reading: into the first cache, or the second
-    where it is not needed ``near`` at hand."""
+    where it is not needed ``near`` at hand. Nothing on a machine without such an instruction."""
+    if not f.target.isa.prefetches:
+        return
     f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(2 + near, "i32"), integer(1, "i32"))

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from staticgrad.compiler.emit.codegen import lock
+from staticgrad.compiler.emit.codegen import TargetMachine, lock
 from staticgrad.compiler.emit.target import Target
-from staticgrad.config import host_arch
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
@@ -92,13 +91,12 @@ def _hide(module: Any) -> None:
 
 def _machine(llvm: Any, target: Target) -> Any:
     isa = target.isa
-    is_native = isa.arch in ("", host_arch())
-    triple = llvm.get_process_triple() if is_native else f"{isa.arch}-unknown-linux-gnu"
+    names = TargetMachine.triple_of(target), isa.cpu, isa.features
     try:
-        found = llvm.Target.from_triple(triple)
+        found = llvm.Target.from_triple(names[0])
     except RuntimeError as error:
         raise StaticGradError(f"LLVM has no code generator for {target.name}: {error}") from error
-    return found.create_target_machine(cpu=isa.cpu, features=isa.features, opt=2, reloc="pic", codemodel="small")
+    return found.create_target_machine(*names[1:], opt=2, reloc=isa.relocation, codemodel="small", abiname=isa.abi)
 
 
 def _optimize(llvm: Any, module: Any, machine: Any, optimize: Optimize) -> None:

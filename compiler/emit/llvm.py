@@ -7,7 +7,8 @@ form that the code generator wants (SSA, explicit vectors, no memory for local v
     function ::= blocks of instructions; values are ``Value`` (text and LLVM type)
     loop     ::= counted, with carried values instead of memory
 
-Types are LLVM's own spelling (``float``, ``<16 x float>``, ``i64``, ``ptr``).
+Types are LLVM's own spelling (``float``, ``<16 x float>``, ``i64``, ``ptr``). Indices are integers as wide as an
+address, of the type that ``INDEX`` stands for in lists of parameters.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.frozen import frozen, record
 
+INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
 PAGE = 4096  # bytes that a guard page behind a stack has at least
 SCALAR_TYPES = {
     "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
@@ -33,6 +35,7 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
+ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
 @functools.cache
@@ -174,7 +177,7 @@ class IRModule:
     def text(self) -> str:
         """LLVM text of the module as one."""
         globals_, functions = ([d.text() for d in items.values()] for items in (self._globals, self._functions))
-        return "".join([*globals_, *self._declarations.values(), *functions])
+        return "".join([*globals_, *self._declarations.values(), *functions, self._attributes()])
 
     def texts(self) -> tuple[str, ...]:
         """LLVM text of the module as several if it is long, which are compiled side by side."""
@@ -182,7 +185,12 @@ class IRModule:
         count = min(parts.MOST_PARTS, len(whole) // parts.PART)
         if count <= 1:
             return (whole,)
-        return parts.parts(self._globals, self._declarations, self._functions, count)
+        found = parts.parts(self._globals, self._declarations, self._functions, count)
+        return tuple(text + self._attributes() for text in found)
+
+    def _attributes(self) -> str:
+        """The attributes of all functions: where nobody looks at frames, no tables describe them."""
+        return "" if self.target.isa.unwinds else "attributes #0 = { nounwind }\n"
 
 
 @record
@@ -206,8 +214,10 @@ class Function:
         self.module = module
         self.target = module.target
         self.name = name
-        self.result = result
+        self.result = module.target.isa.word if result == INDEX else result
         self._internal = internal
+        self.word = module.target.isa.word  # the type of indices
+        params = [self.word if type_ == INDEX else type_ for type_ in params]
         self.params = [Value(f"%p{i}", _without_attributes(type_)) for i, type_ in enumerate(params)]
         self._header = ", ".join(f"{type_} %p{i}" for i, type_ in enumerate(params))
         self._lines: list[str] = ["entry:"]
@@ -238,8 +248,9 @@ class Function:
 
     def stack(self, nbytes: int) -> Value:
         """The address of ``nbytes`` on the stack until the function returns; it has not opened a block yet. A stack
-        that is too short for them ends the process: each page is touched, so that none is written behind the last."""
-        if nbytes >= PAGE:
+        that is too short for them ends the process: where a page that nobody may touch ends a stack, each page is
+        touched, so that none is written behind the last."""
+        if nbytes >= PAGE and self.target.isa.guarded:
             self._attributes = '#0 "probe-stack"="inline-asm"'
         return self.emit("ptr", f"alloca [{nbytes} x i8], align 64")
 
@@ -332,8 +343,23 @@ class Function:
         return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
 
     def index(self, index: Index) -> Value:
-        """The index as a value, whether it is known or not."""
-        return index if isinstance(index, Value) else self._extent(index) if is_open(index) else integer(index)
+        """The index as a value of the type of indices, whether it is known or not: of a wider integer the low bits,
+        which are all that an address has."""
+        if not isinstance(index, Value):
+            return self._extent(index) if is_open(index) else integer(index, self.word)
+        return index if index.type == self.word or index.type != "i64" else self.resized(index, self.word)
+
+    def int64(self, index: Index) -> Value:
+        """An index as a number of the user's programs."""
+        return self.resized(self.index(index), "i64")
+
+    def resized(self, value: Value, type_: str) -> Value:
+        """A signed integer as one of another width."""
+        if value.type == type_:
+            return value
+        if not value.text.startswith(("%", "@")):
+            return Value(value.text, type_)
+        return self.cast("sext" if int(value.type[1:]) < int(type_[1:]) else "trunc", value, type_)
 
     # -- extents ------------------------------------------------------------------------------------------------
 
@@ -348,8 +374,9 @@ class Function:
             self._sizes = Value("%sizes", "ptr")
             if self._sizes_place is not None:
                 table, position = self._sizes_place
-                place = self._first("ptr", f"getelementptr ptr, {table}, i64 {position}") if position else table
-                self._sizes = self._first("ptr", f"load ptr, {place}, align 8")
+                at = integer(position, self.word)
+                place = self._first("ptr", f"getelementptr ptr, {table}, {at}") if position else table
+                self._sizes = self._first("ptr", f"load ptr, {place}, align {self._align('ptr')}")
         return self._sizes
 
     def _first(self, type_: str, text: str) -> Value:
@@ -368,9 +395,9 @@ class Function:
                 value = self._atom(atom)
                 product = value if product is None else self._known("mul nsw", product, value)
             if product is None:
-                product = integer(factor)
+                product = integer(factor, self.word)
             elif factor != 1:
-                product = self._known("mul nsw", product, integer(factor))
+                product = self._known("mul nsw", product, integer(factor, self.word))
             total = product if total is None else self._known("add nsw", total, product)
         assert total is not None
         return total
@@ -380,7 +407,9 @@ class Function:
             if isinstance(atom, OpenSize):
                 sizes = self.sizes()
                 place = self._first("ptr", f"getelementptr i64, {sizes}, i64 {atom.number}") if atom.number else sizes
-                self._extents[atom] = self._first("i64", f"load i64, {place}, align 8")
+                size = self._first("i64", f"load i64, {place}, align 8")
+                fits = self.word == "i64"
+                self._extents[atom] = size if fits else self._first(self.word, f"trunc {size} to {self.word}")
             else:
                 a, b = self.index(atom.numerator), self.index(atom.denominator)
                 self._extents[atom] = self._known("urem" if atom.rest else "udiv", a, b)
@@ -390,7 +419,7 @@ class Function:
         """An operation on extents, written once."""
         key = (op, a.text, b.text)
         if key not in self._computed:
-            self._computed[key] = self._first("i64", f"{op} {a}, {b.text}")
+            self._computed[key] = self._first(self.word, f"{op} {a}, {b.text}")
         return self._computed[key]
 
     def call_first(self, function: str, result: str, number: int) -> Value:
@@ -433,7 +462,7 @@ class Function:
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a*b + c: one rounding where the machine has the instruction, else a product and a sum."""
-        if self.target.isa.fma:
+        if self.target.isa.fuses(element_of(a.type)):
             return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
@@ -446,7 +475,10 @@ class Function:
         address = function if isinstance(function, Value) else self.symbol(function)
         if isinstance(function, str) and self.module.takes_sizes(function):
             args = (*args, self.sizes())
-        text = f"call {result} {address.text}({', '.join(str(self.index(arg)) for arg in args)})"
+        if result == INDEX:
+            result = self.word
+        values = [arg if isinstance(arg, Value) else self.index(arg) for arg in args]
+        text = f"call {result} {address.text}({', '.join(map(str, values))})"
         if result == "void":
             self.line(text)
             return Value("", "void")
@@ -457,7 +489,7 @@ class Function:
         types = [self.index(arg).type for arg in args]
         self.call(self.module.leaf(stem, types, write, *how), "void", *args)
 
-    # -- index arithmetic (i64), folded where both sides are known ----------------------------------------------
+    # -- index arithmetic, folded where both sides are known ----------------------------------------------
 
     def add(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
@@ -490,7 +522,7 @@ class Function:
                 return a
             if at_most(b, a):
                 return b
-        return self.intrinsic("llvm.smin.i64", "i64", self.index(a), self.index(b))
+        return self.intrinsic(f"llvm.smin.{self.word}", self.word, self.index(a), self.index(b))
 
     def max(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
@@ -498,7 +530,7 @@ class Function:
                 return a
             if at_most(a, b):
                 return b
-        return self.intrinsic("llvm.smax.i64", "i64", self.index(a), self.index(b))
+        return self.intrinsic(f"llvm.smax.{self.word}", self.word, self.index(a), self.index(b))
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -520,17 +552,26 @@ class Function:
             return pointer
         return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")
 
+    def _align(self, type_: str) -> int:
+        element = element_of(type_)
+        return self.target.isa.pointer_bytes if element == "ptr" else ALIGNMENTS.get(element, 8)
+
+    def _alignment(self, type_: str) -> Value:
+        """The alignment of masked accesses, as the operand that LLVM had for it up to version 21. Later ones have a
+        parameter's attribute instead; they read the operand too and turn it into one, so that one text serves all."""
+        return integer(self._align(type_), "i32")
+
     def load(self, type_: str, pointer: Value) -> Value:
         """A scalar or vector, aligned to its element only."""
-        return self.emit(type_, f"load {type_}, {pointer}, align {_align(type_)}")
+        return self.emit(type_, f"load {type_}, {pointer}, align {self._align(type_)}")
 
     def store(self, value: Value, pointer: Value) -> None:
-        self.line(f"store {value}, {pointer}, align {_align(value.type)}")
+        self.line(f"store {value}, {pointer}, align {self._align(value.type)}")
 
     def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
         """Lanes where ``mask`` is off are zero and their memory is not touched."""
         name = f"llvm.masked.load.{self.suffix(type_)}.p0"
-        return self.intrinsic(name, type_, pointer, _alignment(type_), mask, Value("zeroinitializer", type_))
+        return self.intrinsic(name, type_, pointer, self._alignment(type_), mask, Value("zeroinitializer", type_))
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes where ``mask`` is on. A single one that is known is stored by itself: LLVM makes a scalar
@@ -540,7 +581,7 @@ class Function:
             self.store(self.extract(value, lane), self.offset(pointer, lane, element_of(value.type)))
             return
         name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
-        self.intrinsic(name, "void", value, pointer, _alignment(value.type), mask)
+        self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
 
     def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
         """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
@@ -548,14 +589,14 @@ class Function:
         type_ = vector(element, lanes)
         mask = self.const(True, vector("i1", lanes)) if mask is None else mask
         name = f"llvm.masked.gather.{self.suffix(type_)}.v{lanes}p0"
-        return self.intrinsic(name, type_, pointers, _alignment(type_), mask, Value("zeroinitializer", type_))
+        return self.intrinsic(name, type_, pointers, self._alignment(type_), mask, Value("zeroinitializer", type_))
 
     def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
         """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
         lanes = lanes_of(pointers.type)
         mask = self.const(True, vector("i1", lanes)) if mask is None else mask
         name = f"llvm.masked.scatter.{self.suffix(value.type)}.v{lanes}p0"
-        self.intrinsic(name, "void", value, pointers, _alignment(value.type), mask)
+        self.intrinsic(name, "void", value, pointers, self._alignment(value.type), mask)
 
     # -- control ------------------------------------------------------------------------------------------------
 
@@ -579,7 +620,7 @@ class Function:
         else:
             self.branch_if(self.compare("icmp slt", first, last), body, done)
         self.block(body)
-        index = Value(self._name(), "i64")
+        index = Value(self._name(), first.type)
         carried = [Value(self._name(), value.type) for value in carry]
         at = len(self._lines)
         loop = CountedLoop(index, carried, [])
@@ -591,7 +632,7 @@ class Function:
         again = self.compare("icmp slt", advanced, last)
         end = self._block
         self.branch_if(again, body, done)
-        phis = [f"  {index.text} = phi i64 [ {first.text}, %{before} ], [ {advanced.text}, %{end} ]"]
+        phis = [f"  {index.text} = phi {index.type} [ {first.text}, %{before} ], [ {advanced.text}, %{end} ]"]
         for phi, initial, value in zip(carried, carry, following, strict=True):
             phis.append(f"  {phi.text} = phi {phi.type} [ {initial.text}, %{before} ], [ {value.text}, %{end} ]")
         self._lines[at:at] = phis
@@ -660,13 +701,3 @@ class Function:
 def _without_attributes(param: str) -> str:
     """The type of a parameter: a vector's has spaces."""
     return param[: param.index(">") + 1] if param.startswith("<") else param.split(" ")[0]
-
-
-def _align(type_: str) -> int:
-    return {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}.get(element_of(type_), 8)
-
-
-def _alignment(type_: str) -> Value:
-    """The alignment of masked accesses, as the operand that LLVM had for it up to version 21. Later ones have a
-    parameter's attribute instead; they read the operand too and turn it into one, so that one text serves all."""
-    return integer(_align(type_), "i32")

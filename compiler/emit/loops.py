@@ -46,7 +46,7 @@ class LoopWriter:
         feeds: dict[int, Value] = {}
         fetches: dict[int, Value] = {}
         for number, slot in enumerate(part.slots):
-            place = self.place(table + 8 * number)
+            place = self.place(table + self.f.target.isa.pointer_bytes * number)
             if isinstance(slot, FeedSlot):
                 feeds[slot.index] = place
             elif isinstance(slot, FetchSlot):
@@ -127,7 +127,7 @@ class LoopWriter:
     def _turns(self, step: Loop) -> Value | None:
         if step.counted:
             return self.f.load("i64", self.operand(0))
-        return None if step.length is None else self.f.index(step.length)
+        return None if step.length is None else self.f.int64(step.length)
 
     def _start(self, step: Loop, feeds: dict[int, Value], fetches: dict[int, Value], first: Value) -> None:
         f = self.f
@@ -157,7 +157,7 @@ class LoopWriter:
         return step.length is not None and not is_open(step.length) and not step.counted and step.condition is None
 
     def _row(self, base: Value, number: Value, row: int) -> Value:
-        return self.f.offset(base, self.f.binary("mul", number, self.f.index(row)), "i8")
+        return self.f.offset(base, self.f.binary("mul", self.f.index(number), self.f.index(row)), "i8")
 
     def _start_condition(self, step: Loop) -> dict[int, Value] | None:
         """The places of the condition's feeds; all but the carries are set."""
@@ -190,11 +190,11 @@ class LoopWriter:
     def _end(self, step: Loop, feeds: dict[int, Value]) -> None:
         f = self.f
         if not self._is_exact(step) or step.length == 0:
-            f.module.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+            f.module.declare(f"llvm.memmove.p0.p0.{f.word}", "void", ["ptr", "ptr", f.word, "i1"])
             for j, nbytes in enumerate(map(f.index, step.carries)):
                 source, result = f.load("ptr", feeds[1 + j]), self.operand(step.inputs + j)
                 with f.when(f.compare("icmp ne", source, result)):
-                    f.call("llvm.memmove.p0.p0.i64", "void", result, source, nbytes, integer(0, "i1"))
+                    f.call(f"llvm.memmove.p0.p0.{f.word}", "void", result, source, nbytes, integer(0, "i1"))
         if step.condition is not None:
             f.store(f.load("i64", self.place(step.taken)), self.operand(step.inputs + len(step.carries)))
 

@@ -10,6 +10,7 @@ they were fitted to different decisions. Small twins of machines, for tests, hav
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from staticgrad.frozen import frozen
@@ -85,6 +86,7 @@ class Machine:
     divisor: int = 1
     page: int = PAGE
     far_bytes: int = 2048
+    stack_bytes: int = 1 << 20  # that a kernel may take at most; what it needs beyond is in the arena
 
     # What one core does in a second, from what the kernels of benchmarks/ reach in cache, rounded down: it decides
     # whether work is worth sharing among threads.
@@ -175,7 +177,15 @@ LOW_TILES = ProductCosts(
 # of the length, of which a cache holds four times as many.
 SHORT_TILES = replace(HIGH_TILES, near_vectors=2048, most_vectors=6, pointers=True)
 
+# Without vectors, of few registers or many: as nothing has been measured, what matters is that code is short.
+SCALAR_TILES = replace(LOW_TILES, usual_rows=4, most_vectors=4, low=False, pointers=False)
+
 X86_64 = Machine("x86-64", 512 << 10, replace(LOW_TILES, spare=1))
 ZEN3 = Machine("zen3", 512 << 10, LOW_TILES, interleaved=2)
 ZEN5 = Machine("zen5", 1 << 20, HIGH_TILES)
 AARCH64 = Machine("aarch64", 512 << 10, SHORT_TILES, interleaved=2)
+SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES)
+# One core, so that no work is shared.
+MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
+WASM = Machine("wasm", 256 << 10, LOW_TILES, stack_bytes=0, worth_sharing=math.inf)
+WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)

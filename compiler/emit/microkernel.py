@@ -40,6 +40,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, prefetch, transposed, vector_parts
 from staticgrad.compiler.emit.llvm import (
+    INDEX,
     CountedLoop,
     Function,
     Index,
@@ -168,7 +169,7 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
     return f.binary("add", f.binary("mul", a, b), c)
 
 
-_TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
+_TILE_PARAMS = ("ptr", INDEX, INDEX, "ptr", INDEX, "ptr", *[INDEX] * 7)
 
 
 def _write_microkernel(f: Function, tile: MicroTile) -> None:
@@ -608,7 +609,7 @@ def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: 
     key = (_write_lookup, numbers)
     function = f.module.shared(key)
     if function is None:
-        lookup = f.module.function(f.module.unique("tile_of"), ["i64"], "ptr")
+        lookup = f.module.function(f.module.unique("tile_of"), [INDEX], "ptr")
         _write_lookup(lookup, numbers)
         function = f.module.share(key, lookup.finish())
     return f.call_first(function, "ptr", number)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, is_number
+from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value, is_number
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -67,7 +67,7 @@ class ChunkTable:
         self.f.store(self.f.index(value), place)
 
     def word(self, number: int) -> Value:
-        return self.f.load("i64", self.f.offset(self.address, self._first_word + number, "ptr"))
+        return self.f.load(self.f.word, self.f.offset(self.address, self._first_word + number, "ptr"))
 
 
 @frozen
@@ -82,7 +82,7 @@ class ChunkFunction:
 
 def open_part(module: IRModule, name: str, pointers: int) -> ChunkFunction:
     """Begin the function that does one chunk; ``Function.finish`` ends it."""
-    f = module.function(module.unique(name), ["ptr", "i64", "i64"])
+    f = module.function(module.unique(name), ["ptr", INDEX, INDEX])
     address, chunk, worker = f.params
     first = int(module.has_sizes)
     if first:
@@ -123,7 +123,7 @@ def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
 
 def run_chunks(f: Function, pool: Value, part: str, table: ChunkTable, chunks: Index) -> None:
     """Do all chunks of ``part``."""
-    together = f.module.leaf("parallel", ("ptr", "ptr", "ptr", "i64"), _write_parallel)
+    together = f.module.leaf("parallel", ("ptr", "ptr", "ptr", INDEX), _write_parallel)
     f.call(together, "void", pool, f.symbol(part), table.address, chunks)
 
 

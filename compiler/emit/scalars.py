@@ -297,10 +297,10 @@ class Scalars:
         f = self.function
         dtypes = [x.dtype for x in start]
         active = self.const(True, BOOL)
-        carry = [Value(str(turns), "i64"), active.value, *(x.value for x in start)]
+        carry = [f.index(turns), active.value, *(x.value for x in start)]
 
         def goes_on(carried: Sequence[Value]) -> Value:
-            left = f.compare("icmp sgt", carried[0], f.const(0, "i64"))
+            left = f.compare("icmp sgt", carried[0], f.const(0, f.word))
             return f.binary("and", left, any_lane(Num(f, carried[1])))
 
         with f.repeat(carry, goes_on) as loop:
@@ -309,7 +309,7 @@ class Scalars:
             stays, following = turn(values)
             inside = Lane(staying, BOOL)
             taken = [self.select(inside, new, old).value for new, old in zip(following, values, strict=True)]
-            loop.next(f.binary("add", left, f.const(-1, "i64")), self.logical_and(inside, stays).value, *taken)
+            loop.next(f.binary("add", left, f.const(-1, f.word)), self.logical_and(inside, stays).value, *taken)
         return [Lane(value, dtype) for value, dtype in zip(loop.results[2:], dtypes, strict=True)]
 
     def outlined(self, write: Callable[..., Lane], how: tuple[Any, ...], *values: Lane) -> Lane:

@@ -2,7 +2,9 @@
 
 ``STATICGRAD_TARGET`` forces one of the targets ``avx512``, ``avx2``, ``neon``, ``generic``; otherwise the host decides.
 A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
-``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``.
+``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``, or of ``OTHER_TARGETS`` if no process
+of Python runs there: those are never chosen for this machine, but programs are exported for them
+(``emit/triples.py``).
 
 Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
 pages and nearly all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that
@@ -16,8 +18,32 @@ import functools
 import numpy as np
 
 from staticgrad import config
-from staticgrad.compiler.emit.isa import AVX2_ISA, AVX512_ISA, BASELINE_ISA, ISA, NEON_ISA
-from staticgrad.compiler.emit.machine import AARCH64, X86_64, ZEN3, ZEN5, Machine, small
+from staticgrad.compiler.emit.isa import (
+    AVX2_ISA,
+    AVX512_ISA,
+    BASELINE_ISA,
+    CORTEX_M4_ISA,
+    CORTEX_M4_SOFT_ISA,
+    CORTEX_M7_ISA,
+    ISA,
+    NEON_ISA,
+    RISCV32_ISA,
+    RISCV64_ISA,
+    WASM32_ISA,
+    WASM32_SIMD128_ISA,
+)
+from staticgrad.compiler.emit.machine import (
+    AARCH64,
+    MICROCONTROLLER,
+    SCALAR,
+    WASM,
+    WASM_SCALAR,
+    X86_64,
+    ZEN3,
+    ZEN5,
+    Machine,
+    small,
+)
 from staticgrad.config import host_arch, told_features
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
@@ -51,7 +77,20 @@ AVX2 = Target("avx2", AVX2_ISA, ZEN3)
 AVX512 = Target("avx512", AVX512_ISA, ZEN5)
 NEON = Target("neon", NEON_ISA, AARCH64)
 TARGETS = {target.name: target for target in (AVX512, AVX2, NEON, GENERIC)}  # the widest first
+OTHER_TARGETS = {
+    target.name: target
+    for target in (
+        Target("riscv64", RISCV64_ISA, SCALAR),
+        Target("riscv32", RISCV32_ISA, MICROCONTROLLER),
+        Target("cortex-m4", CORTEX_M4_ISA, MICROCONTROLLER),
+        Target("cortex-m4-soft", CORTEX_M4_SOFT_ISA, MICROCONTROLLER),
+        Target("cortex-m7", CORTEX_M7_ISA, MICROCONTROLLER),
+        Target("wasm32", WASM32_ISA, WASM_SCALAR),
+        Target("wasm32-simd128", WASM32_SIMD128_ISA, WASM),
+    )
+}
 SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
+SMALL_OTHERS = {target.name: target for target in map(_small, OTHER_TARGETS.values())}
 
 
 @functools.cache
@@ -81,7 +120,8 @@ def processor() -> str:
 def runs_here(target: Target) -> bool:
     """True if this processor has what the target needs."""
     isa = target.isa
-    return isa.arch in ("", host_arch()) and (not isa.needs or _host_features().issuperset(isa.needs))
+    is_of_host = not isa.triple and isa.arch in ("", host_arch())
+    return is_of_host and (not isa.needs or _host_features().issuperset(isa.needs))
 
 
 def _widest(targets: dict[str, Target]) -> Target:

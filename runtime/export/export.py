@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from staticgrad import nest
 from staticgrad.compiler.emit.linked import Linked, Optimize, link_modules
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target
+from staticgrad.compiler.emit.target import Target, current_target
+from staticgrad.compiler.emit.triples import target_for
 from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
 from staticgrad.config import host_arch
 from staticgrad.errors import GraphError, StaticGradError
@@ -124,7 +125,9 @@ def export(
 
     Args:
         entries: executables of one session, by the names of their functions.
-        target: the processor, by default this one; of a program several.
+        target: the processor, by default this one; of a program several. By name (``avx512``, ``avx2``, ``generic``,
+            ``aarch64``, ``riscv64``, ``riscv32``, ``cortex-m4``, ``cortex-m4-soft``, ``cortex-m7``, ``wasm32``,
+            ``wasm32-simd128``) or by LLVM's triple of it.
         name: what names of the state begin with, by default the file's.
         optimize: ``"size"`` for little code.
         initial_state: the state as it begins as constant ``"data"`` of the object, or in a ``"file"`` beside it that
@@ -250,13 +253,7 @@ def _targets(names: str | Sequence[str] | None, format: Format) -> list[Target]:
     given = [names] if isinstance(names, str) else list(names)
     if len(given) != 1 and format != "program":
         raise StaticGradError(f"export: expected one target for a file of format {format!r}, actual {given}")
-    return [_target(name) for name in given]
-
-
-def _target(name: str) -> Target:
-    if name not in TARGETS:
-        raise StaticGradError(f"export: target: expected one of {', '.join(TARGETS)}, actual {name!r}")
-    return TARGETS[name]
+    return [target_for(name) for name in given]
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -391,7 +388,7 @@ def _initial(store: SessionState, state: StateLayout) -> bytes:
 def _write_module(path: Path, made: _Exported) -> ExportReport:
     """Write the module of a target, the header beside it, and the state if that is a file."""
     how, format = made.how, made.how.format
-    if format == "shared" and made.target.isa.arch not in ("", host_arch()):
+    if format == "shared" and (made.target.isa.triple or made.target.isa.arch not in ("", host_arch())):
         raise StaticGradError(
             f"export: a shared library for {made.target.name} cannot be linked on {host_arch()}: export an 'object' and"
             " link it there"

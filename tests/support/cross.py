@@ -1,8 +1,11 @@
 """Programs for another architecture, run by an emulator: graphs with feeds come in, results and state go out.
 
-Each program is compiled to object code for its target. All of them and a driver (``cross.c``) are linked into one
-executable, which is started once: the compiler and the emulator take longer to start than most programs to run. Memory
-that the caller hands over ends where a page begins that nobody may touch.
+Each program is compiled to object code for its target. All of them and a driver (``cross.c``, ``cross_wasm.mjs``) are
+linked into one executable, which is started once: the compiler and the emulator take longer to start than most programs
+to run. No library of mathematical functions is linked. Memory that the caller hands over ends where a page begins that
+nobody may touch, or where the machine has no pages at bytes that must stay as they are.
+
+A ``Machine`` says how programs of some targets are linked and run, and ``missing`` what this machine lacks for that.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
-from tree import ROOT
+from source_tree import ROOT
 
 import staticgrad as sg
 from staticgrad.compiler.emit.codegen import objects
-from staticgrad.compiler.emit.target import named
+from staticgrad.compiler.emit.triples import target_for
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.program import (
@@ -39,17 +42,68 @@ from staticgrad.runtime.binding import types_of
 from staticgrad.types import sizes
 
 Array = np.ndarray[Any, np.dtype[Any]]
-COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
-PACKAGES = {COMPILER: "gcc-aarch64-linux-gnu", EMULATOR: "qemu-user"}  # Debian's
-DRIVER = ROOT / "tests" / "support" / "cross.c"
+SUPPORT = ROOT / "tests" / "support"
 SECONDS = 600  # after which the emulator is ended
 
 
-def missing() -> str:
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """How programs are linked and run. The ``linker`` is given its own words, the driver's files and the programs; the
+    ``emulator`` its own words, in which "{}" is the executable, and the files of runs and results, if it is ``told``
+    them: else they are those in its folder."""
+
+    packages: Mapping[str, str]  # Debian's, of each program
+    linker: tuple[str, ...]
+    drivers: tuple[str, ...]
+    emulator: tuple[str, ...]
+    told: bool = True
+
+
+def _linux(arch: str) -> Machine:
+    linker, emulator = f"{arch}-linux-gnu-gcc", f"qemu-{arch}"
+    packages = {linker: f"gcc-{arch}-linux-gnu", emulator: "qemu-user"}
+    return Machine(packages, (linker, "-O1", "-static"), ("cross.c", "cross_linux.c"), (emulator, "{}"))
+
+
+def _cortex_m(cpu: str, board: str, heap: int, *floats: str) -> Machine:
+    linker, emulator = "arm-none-eabi-gcc", "qemu-system-arm"
+    packages = {linker: "gcc-arm-none-eabi libnewlib-arm-none-eabi", emulator: "qemu-system-arm"}
+    flags = (f"-mcpu={cpu}", "-mthumb", *floats, "-O1", "-nostartfiles", "-Wl,-z,noexecstack",
+             f"-Wl,--defsym=heap_begin={heap}", "-T", str(SUPPORT / "cross_cortex_m.ld"))  # fmt: skip
+    command = (emulator, "-M", board, "-display", "none", "-semihosting-config", "enable=on,target=native",
+               "-kernel", "{}")  # fmt: skip
+    return Machine(packages, (linker, *flags), ("cross.c", "cross_cortex_m.c"), command, told=False)
+
+
+LINUX_ARM, LINUX_RISCV = _linux("aarch64"), _linux("riscv64")
+WASM = Machine(
+    {"wasm-ld": "lld", "node": "nodejs"},
+    ("wasm-ld", "--no-entry", "--export-all", "-z", "stack-size=1048576"),
+    (),
+    ("node", str(SUPPORT / "cross_wasm.mjs"), "{}"),
+)
+MACHINES = {
+    "neon": LINUX_ARM,
+    "riscv64": LINUX_RISCV,
+    "cortex-m4": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+    "cortex-m4-soft": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=soft"),
+    "cortex-m7": _cortex_m("cortex-m7", "mps2-an500", 0x60000000, "-mfloat-abi=hard", "-mfpu=fpv5-d16"),
+    "wasm32": WASM,
+    "wasm32-simd128": WASM,
+}
+
+
+def machine_of(target: str) -> Machine:
+    """The machine that runs a target's programs, and those of its twins."""
+    return MACHINES[target.removesuffix("-small").removesuffix("-size")]
+
+
+def missing(target: str = "neon") -> str:
     """What this machine lacks for emulated runs, as one line; empty if nothing."""
-    lacking = [name for name in PACKAGES if shutil.which(name) is None]
-    packages = " ".join(PACKAGES[name] for name in lacking)
-    return f"no {' and no '.join(lacking)}: make cross (apt-get install {packages})" if lacking else ""
+    packages = machine_of(target).packages
+    lacking = [name for name in packages if shutil.which(name) is None]
+    wanted = " ".join(packages[name] for name in lacking)
+    return f"no {' and no '.join(lacking)}: make cross (apt-get install {wanted})" if lacking else ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +131,7 @@ class Run:
         self.target = target
         types = types_of(list(self.feeds), [array.shape for array in self.feeds.values()])
         region = cut(graph, self.fetches, types)
-        self.program: Program = compile_region(region, CompileOptions(named(target)))
+        self.program: Program = compile_region(region, CompileOptions(target_for(target)))
         self.written = [slot.name for slot in self.program.slots if isinstance(slot, StateSlot) and slot.written]
 
     def interpreted(self) -> Found:
@@ -122,12 +176,13 @@ def emulated(runs: Sequence[Run], folder: Path) -> list[Found]:
                 for slot, array in zip(run.program.slots, memories[-1], strict=True):
                     _write(file, array.nbytes, int(not isinstance(slot, FeedSlot | FetchSlot)))
                     file.write(array.tobytes())
-    executable = _linked(runs, folder)
-    done = subprocess.run(
-        [EMULATOR, executable, folder / "runs", folder / "results"], capture_output=True, text=True, timeout=SECONDS
-    )
+    (machine,) = {machine_of(run.target) for run in runs}
+    executable = _linked(runs, machine, folder)
+    command = [word.replace("{}", str(executable)) for word in machine.emulator]
+    files = [folder / "runs", folder / "results"] if machine.told else []
+    done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=SECONDS, cwd=folder)
     if done.returncode:
-        raise RuntimeError(f"{EMULATOR}: status {done.returncode}: {done.stderr.strip()}")
+        raise RuntimeError(f"{command[0]}: status {done.returncode}: {done.stderr.strip()}")
     found = []
     with (folder / "results").open("rb") as file:
         for run, before in zip(runs, memories, strict=True):
@@ -156,7 +211,7 @@ def _write(file: BinaryIO, *numbers: int) -> None:
     file.write(np.array(numbers, "<i8").tobytes())
 
 
-def _linked(runs: Sequence[Run], folder: Path) -> Path:
+def _linked(runs: Sequence[Run], machine: Machine, folder: Path) -> Path:
     """The executable of a driver and the programs of all runs."""
     files: list[str | Path] = []
     for target in sorted({run.target for run in runs}):
@@ -166,15 +221,20 @@ def _linked(runs: Sequence[Run], folder: Path) -> Path:
             if run.target == target
             for text in _renamed(run.program.modules, f".of{number}")
         ]
-        for number, content in enumerate(objects(texts, named(target))):
+        for number, content in enumerate(objects(texts, target_for(target))):
             files.append(folder / f"{target}{number}.o")
             (folder / f"{target}{number}.o").write_bytes(content)
-    table = folder / "programs.c"
-    declared = "".join(f'int main_of{n}(void **, void *, void *) __asm__("main.of{n}");\n' for n in range(len(runs)))
-    listed = ", ".join(f"main_of{n}" for n in range(len(runs)))
-    table.write_text(f"{declared}int (*const programs[])(void **, void *, void *) = {{{listed}}};\n", encoding="ascii")
+    if machine.drivers:
+        table = folder / "programs.c"
+        names = range(len(runs))
+        declared = "".join(f'int main_of{n}(void **, void *, void *) __asm__("main.of{n}");\n' for n in names)
+        listed = ", ".join(f"main_of{n}" for n in names)
+        table.write_text(
+            f"{declared}int (*const programs[])(void **, void *, void *) = {{{listed}}};\n", encoding="ascii"
+        )
+        files = [*(SUPPORT / name for name in machine.drivers), table, *files]
     executable = folder / "programs"
-    subprocess.run([COMPILER, "-O1", "-static", "-o", executable, DRIVER, table, *files, "-lm"], check=True)
+    subprocess.run([*machine.linker, "-o", executable, *files], check=True)
     return executable
 
 

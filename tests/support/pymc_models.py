@@ -14,17 +14,9 @@ from typing import Any
 import numpy as np
 
 if "arviz" not in sys.modules:
-    # PyMC imports ArviZ, which warns of its next version, and takes the tests' module ``tree`` for dm-tree.
-    _tree = sys.modules.pop("tree", None)
-    sys.modules["tree"] = None  # type: ignore[assignment]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import arviz
-    finally:
-        del sys.modules["tree"]
-        if _tree is not None:
-            sys.modules["tree"] = _tree
+    with warnings.catch_warnings():  # PyMC imports ArviZ, which warns of its next version
+        warnings.simplefilter("ignore")
+        import arviz
 
 import arviz
 import pymc as pm

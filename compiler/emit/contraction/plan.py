@@ -373,7 +373,7 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
         rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype, target),
         tile_stride=tile_stride,
         share=share,
-        stack_bytes=target.sized(STACK_BYTES),
+        stack_bytes=min(target.sized(STACK_BYTES), target.machine.stack_bytes),
     )
 
 

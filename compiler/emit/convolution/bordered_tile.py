@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value
 from staticgrad.compiler.emit.microkernel import (
     MicroTile,
     TileOperands,
@@ -27,7 +27,7 @@ from staticgrad.compiler.emit.microkernel import (
     multiply_add,
 )
 
-_PARAMS = ("ptr", "i64", "i64", "i64", "ptr", "i64", "ptr", *["i64"] * 8)
+_PARAMS = ("ptr", INDEX, INDEX, INDEX, "ptr", INDEX, "ptr", *[INDEX] * 8)
 
 
 def call_bordered_tile(
@@ -37,7 +37,7 @@ def call_bordered_tile(
     """Call the function for one tile of a tiling. The depth of ``at`` is that of one of ``taps`` taps, ``tap`` elements
     apart; only the first row panel leaves out taps on the left, only the last one on the right: as many as ``beside``
     says."""
-    left, right, none = *map(integer, beside), integer(0)
+    left, right, none = *map(f.index, beside), f.index(0)
     left = choose_below(f, row_panel, 1, left, none)
     right = choose_below(f, row_panel, tiling.row_panels - 1, none, right)
     function, valid = choose_tile(f, tiling, _bordered_tile, "rows", row_panel, column_panel)

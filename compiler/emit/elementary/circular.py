@@ -110,22 +110,13 @@ def _reduction_function(module: IRModule) -> str:
     start = (place - 183) >> 3
     shift = place - (start << 3)  # between 183 and 190: the product's weight is 2^-shift
     address = f.offset(f.symbol(module.table("two_over_pi", digits)), start.value, "i8")
-    window = Num(f, f.emit("i192", f"load i192, {address}, align 1"))
-    product = mantissa.convert("zext", "i192") * window
-    product = product << (shift.const(190) - shift).convert("zext", "i192")
-    quadrant = ((product + (1 << 189)) >> 190).convert("trunc", "i64")
-    fraction = product << 2
-    negative = Num(f, f.compare("icmp slt", fraction.value, fraction.lift(0)))
-    fraction = negative.where(fraction.const(0) - fraction, fraction)
-    zeros = Num(f, f.intrinsic("llvm.ctlz.i192", "i192", fraction.value, Value("false", "i1")))
-    normal = fraction << (zeros & 127)
-    upper = (normal >> 128).convert("trunc", "i64")
-    middle = (normal >> 64).convert("trunc", "i64")
+    multiply = _fraction if f.word == "i64" else _fraction_by_limbs
+    quadrant, negative, zeros, upper, middle = multiply(mantissa, address, shift.const(190) - shift)
     first = (upper >> 11).convert("sitofp", "double") * 2.0**-53
     second = (((upper & 0x7FF) << 42) | (middle >> 22)).convert("sitofp", "double") * 2.0**-106
     product_hi, product_lo = two_product(first, first.const(HALF_PI))
     angle, rest = fast_two_sum(product_hi, product_lo + first * HALF_PI_REST + second * HALF_PI)
-    power = ((zeros.const(1023) - zeros).convert("trunc", "i64") << 52).real()
+    power = ((zeros.const(1023) - zeros) << 52).real()
     sign = x.const(1.0).copysign(x)
     power = negative.where(-power, power) * sign
     quadrant = (sign < 0.0).where(quadrant.const(0) - quadrant, quadrant) & 3
@@ -134,6 +125,65 @@ def _reduction_function(module: IRModule) -> str:
     f.ret((chosen + (x - x)).value)  # NaN for NaN and infinities
     f.finish()
     return module.share(key, f.name)
+
+
+def _fraction(mantissa: Num, address: Value, shift: Num) -> tuple[Num, Num, Num, Num, Num]:
+    """The product of 192 bits of a mantissa with those at an address, times 2^shift, as a number of quarters of 2^192:
+    the nearest quarter, True if the rest is negative, the zeros before the rest's first bit and the 128 bits from that
+    one on, in two words."""
+    f = mantissa.f
+    window = Num(f, f.emit("i192", f"load i192, {address}, align 1"))
+    product = mantissa.convert("zext", "i192") * window
+    product = product << shift.convert("zext", "i192")
+    quadrant = ((product + (1 << 189)) >> 190).convert("trunc", "i64")
+    fraction = product << 2
+    negative = Num(f, f.compare("icmp slt", fraction.value, fraction.lift(0)))
+    fraction = negative.where(fraction.const(0) - fraction, fraction)
+    zeros = Num(f, f.intrinsic("llvm.ctlz.i192", "i192", fraction.value, Value("false", "i1")))
+    normal = fraction << (zeros & 127)
+    upper = (normal >> 128).convert("trunc", "i64")
+    middle = (normal >> 64).convert("trunc", "i64")
+    return quadrant, negative, zeros.convert("trunc", "i64"), upper, middle
+
+
+def _fraction_by_limbs(mantissa: Num, address: Value, shift: Num) -> tuple[Num, Num, Num, Num, Num]:
+    """``_fraction`` in words of 64 bits, products in limbs of 32: for machines on which LLVM would call functions for
+    longer integers."""
+    f, ones = mantissa.f, (1 << 32) - 1
+    window = [Num(f, f.emit("i32", f"load i32, {f.offset(address, i, 'i32')}, align 1")) for i in range(6)]
+    limbs = [limb.convert("zext", "i64") for limb in window]
+    product: list[Num] = []
+    for start, factor in enumerate((mantissa & ones, mantissa >> 32)):
+        carry = mantissa.const(0)
+        for place in range(start, 6):
+            term = factor * limbs[place - start] + carry
+            if start:
+                term = term + product[place]
+            product[place : place + 1] = [term & ones]
+            carry = term >> 32
+    low, middle, high = (product[i] | (product[i + 1] << 32) for i in (0, 2, 4))
+
+    def moved(high: Num, low: Num, count: Num | int) -> Num:
+        by = high.lift(count)
+        return Num(f, f.intrinsic("llvm.fshl.i64", "i64", high.value, low.value, by))
+
+    zero = high.const(0)
+    low, middle, high = moved(low, zero, shift), moved(middle, low, shift), moved(high, middle, shift)
+    quadrant = (high + (1 << 61)) >> 62
+    low, middle, high = moved(low, zero, 2), moved(middle, low, 2), moved(high, middle, 2)
+    negative = Num(f, f.compare("icmp slt", high.value, high.lift(0)))
+    flip = negative.where(high.const(-1), 0)
+    borrow_low = low.equals(0)
+    borrow_both = borrow_low & middle.equals(0)
+    one = flip & 1
+    low = (low ^ flip) + one
+    middle = (middle ^ flip) + borrow_low.where(one, 0)
+    high = (high ^ flip) + borrow_both.where(one, 0)
+    far = high.equals(0)
+    first, second, third = far.where(middle, high), far.where(low, middle), far.where(zero, low)
+    within = Num(f, f.intrinsic("llvm.ctlz.i64", "i64", first.value, Value("false", "i1")))
+    upper, lower = moved(first, second, within), moved(second, third, within)
+    return quadrant, negative, within + far.where(high.const(64), 0), upper, lower
 
 
 def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]:
@@ -150,7 +200,7 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     large = abs(x) > COMMON_ANGLE
 
     def reduce_large() -> list[Num]:
-        if x.f.target.isa.fma:
+        if x.f.target.isa.fuses(x.element):
             return _where(large, _reduce_large(x, len(common)), common)
         return _unless_huge(x, COMMON_ANGLE, common)
 
@@ -161,7 +211,7 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
 def _reduce_widened_angle(x: Num) -> tuple[Num, Num]:
     """As ``_reduce_angle`` for doubles that were floats beyond 1, not ``exact``. With fused multiply-adds two parts of
     pi/2 do for larger ones: x - n·HALF_PI is exact, a multiple of 2^-52 below 1."""
-    if not x.f.target.isa.fma:
+    if not x.f.target.isa.fuses(x.element):
         quadrant, reduced, _ = _reduce_angle(x)
         return quadrant, reduced
     biased = x.fma(2.0 / math.pi, DOUBLE.magic)
@@ -212,7 +262,7 @@ def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num |
         rest = [(wide - to_double(r)).convert("fptrunc", "float")] if exact else []
         return [quadrant.convert("trunc", "i32"), r, *rest]
 
-    if not x.f.target.isa.fma:
+    if not x.f.target.isa.fuses(x.element):
         quadrant, r = reduce_in_double()
         return quadrant, r, None
     first, second, third = HALF_PI_FLOATS
@@ -299,7 +349,7 @@ def tan(x: Num) -> Num:
     t = abs(x)
     if x.element == "double":
         quadrant, r, rest = _reduce_angle(t, exact=True)
-    elif x.f.target.isa.fma:
+    elif x.f.target.isa.fuses(x.element):
         quadrant, r, rest = _reduce_float_angle(t, exact=True)
     else:
         quadrant, r, rest = _reduce_angle(to_double(t))

@@ -134,7 +134,7 @@ def log2(x: Num) -> Num:
     mantissa, exponent = mantissa_and_exponent(x)
     r = mantissa - 1.0
     natural, scale = r + log_tail(r, 0.0), x.const(1.0 / math.log(2.0))
-    if x.f.target.isa.fma:
+    if x.f.target.isa.fuses(x.element):
         return _of_any(x, natural.fma(scale, exponent))
     product, rest = two_product(natural, scale)  # may have an exponent of -1 taken from it
     return _of_any(x, exponent + product + rest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
+from staticgrad.compiler.emit.square_root import square_root
 from staticgrad.frozen import frozen
 
 
@@ -136,7 +137,7 @@ class Num:
         return self.intrinsic("copysign", sign)
 
     def sqrt(self) -> Num:
-        return self.intrinsic("sqrt")
+        return Num(self.f, square_root(self.f, self.value))
 
     def at_most(self, bound: float) -> Num:
         """min(self, bound), NaN stays: one instruction, on x86 in this order of operands."""
@@ -221,7 +222,7 @@ def two_sum(a: Num, b: Num) -> tuple[Num, Num]:
 def two_product(a: Num, b: Num) -> tuple[Num, Num]:
     """a·b as rounded product and exact error: with one fma, else by Dekker's splitting (1971)."""
     product = a * b
-    if a.f.target.isa.fma:
+    if a.f.target.isa.fuses(a.element):
         return product, a.fma(b, -product)
     a_hi, a_lo = _halves(a)
     b_hi, b_lo = _halves(b)
@@ -239,7 +240,7 @@ def quotient(a: Num, a_rest: Num | float, b: Num, b_rest: Num) -> Num:
     """(a + a_rest) / (b + b_rest) of sums whose second part is tiny: one step of Newton behind the division."""
     inverse = 1.0 / b
     q = a * inverse
-    if a.f.target.isa.fma:
+    if a.f.target.isa.fuses(a.element):
         return (-q).fma(b_rest, (-q).fma(b, a) + a_rest).fma(inverse, q)
     product, error = two_product(q, b)
     return (((a - product) - error) - (q * b_rest - a_rest)).fma(inverse, q)

@@ -53,7 +53,7 @@ def _fmod(x: Num, y: Num) -> Num:
     else:
         product, error = two_product(q, b)
         rest = (a - product) - error
-        if not a.f.target.isa.fma:  # there the product is split in halves, which overflow or underflow
+        if not a.f.target.isa.fuses(a.element):  # there the product is split in halves, which overflow or underflow
             rare = rare | (abs(b) < 2.0**-900) | (abs(a) > 2.0**900)
     # the quotient may have been rounded up to the next integer
     beyond = (rest * a.const(1.0).copysign(a)) < 0.0

@@ -6,7 +6,8 @@ from staticgrad.compiler.emit.elementary.number import Num
 
 
 def _has_rounding(x: Num) -> bool:
-    return x.f.target.isa.rounds
+    isa = x.f.target.isa
+    return isa.rounds and x.element in isa.floats
 
 
 def _round_magnitude(x: Num) -> Num:

@@ -25,6 +25,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.lanes import leading_lanes
 from staticgrad.compiler.emit.llvm import (
+    INDEX,
     Function,
     Index,
     IRModule,
@@ -117,7 +118,7 @@ def _note(plan: NestPlan, target: Target) -> None:
 
 def emit_nest(module: IRModule, nest: Nest, name: str, *, ranged: bool = False) -> None:
     """Add the function ``name`` that runs ``nest``. ``ValueError`` for a ranged nest with inner dimensions."""
-    tail = ["i64"] * (2 * len(nest.outer)) if ranged else ["ptr"]
+    tail = [INDEX] * (2 * len(nest.outer)) if ranged else ["ptr"]
     f = module.function(name, ["ptr"] * len(nest.args) + tail)
     rest = f.params[len(nest.args) :]
     if ranged:
@@ -630,9 +631,10 @@ class _NestEmitter:
         type_ = vector(value_type(constant.dtype), lanes)
         if isinstance(constant.value, int) and is_open(constant.value):
             number = self.f.index(constant.value)
-            if constant.dtype != INT64:
-                how = "sitofp" if constant.dtype.kind == "f" else "trunc"
-                number = self.f.cast(how, number, value_type(constant.dtype))
+            if constant.dtype.kind == "f":
+                number = self.f.cast("sitofp", number, value_type(constant.dtype))
+            else:
+                number = self.f.resized(number, value_type(constant.dtype))
             return Lane(self.f.splat(number, lanes), constant.dtype)
         return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 
@@ -641,8 +643,7 @@ class _NestEmitter:
         apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
         ahead = copy * apart.get(dim, 0)
         value = self.f.index(scope.index[dim] if lanes > 1 else self.f.add(scope.index[dim], ahead))
-        if dtype != INT64:
-            value = self.f.cast("trunc", value, value_type(dtype))
+        value = self.f.resized(value, value_type(dtype))
         if lanes > 1:  # the copies share the vector of the first index
             numbers = self.f.lane_numbers(vector(value_type(dtype), lanes), ahead)
             value = self.f.binary("add nsw" if dtype == INT64 else "add", self.f.splat(value, lanes), numbers)

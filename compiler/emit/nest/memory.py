@@ -159,13 +159,16 @@ class Memory:
         base = self._address(scope, access, dtype, copy)
         step = self._step(access)
         if is_open(step):
-            index = f.binary("mul nsw", f.lane_numbers(vector("i64", lanes)), f.splat(f.index(step), lanes))
+            index = f.binary("mul nsw", f.lane_numbers(vector(f.word, lanes)), f.splat(f.index(step), lanes))
         else:
-            index = Value("<" + ", ".join(f"i64 {lane * step}" for lane in range(lanes)) + ">", f"<{lanes} x i64>")
+            numbers = ", ".join(f"{f.word} {lane * step}" for lane in range(lanes))
+            index = Value(f"<{numbers}>", vector(f.word, lanes))
         for value, stride in access.terms:
             if not self._is_scalar(scope, value):
                 copies = scope.values[value]
                 term = copies[copy if len(copies) > 1 else 0].value
+                if element_of(term.type) != f.word:
+                    term = f.cast("trunc", term, f.word)
                 if stride != 1:
                     factor = f.splat(f.index(stride), lanes) if is_open(stride) else f.const(stride, term.type)
                     term = f.binary("mul nsw", term, factor)

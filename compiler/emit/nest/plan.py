@@ -99,8 +99,8 @@ def vector_lanes(nest: Nest, target: Target) -> int:
     dtypes = {dtype_of(nest, number) for number, instr in enumerate(nest.body) if not isinstance(instr, Store)}
     sizes = {dtype.itemsize for dtype in dtypes}
     if np.dtype(np.float64) in dtypes or not sizes - {8}:
-        return target.isa.vector_bytes // 8
-    return target.isa.vector_bytes // (4 if 4 in sizes or 8 in sizes else max(sizes))
+        return max(1, target.isa.vector_bytes // 8)
+    return max(1, target.isa.vector_bytes // (4 if 4 in sizes or 8 in sizes else max(sizes)))
 
 
 def _lanes_along(size: int, lanes: int, target: Target) -> int:

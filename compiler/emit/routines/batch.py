@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
+from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
@@ -150,7 +150,7 @@ def _piece(module: IRModule, routine: Routine, name: str, *, together: bool) -> 
         return known
     if together:
         assert writer.write_together is not None
-        f = module.function(module.unique(f"{name}.pieces"), [*pointers, "i64"])
+        f = module.function(module.unique(f"{name}.pieces"), [*pointers, INDEX])
         writer.write_together(f, routine, f.params[:-1], f.params[-1])
     else:
         f = module.function(module.unique(f"{name}.piece"), pointers)

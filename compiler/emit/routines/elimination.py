@@ -34,11 +34,11 @@ class _EliminationWriter:
 
     def write(self) -> None:
         f, n = self.f, self.n
-        f.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+        f.module.declare(f"llvm.memcpy.p0.p0.{f.word}", "void", ["ptr", "ptr", f.word, "i1"])
         nbytes = f.index(n * n * self.dtype.itemsize)
-        f.call("llvm.memcpy.p0.p0.i64", "void", self.lu.base, self.source, nbytes, Value("false", "i1"))
+        f.call(f"llvm.memcpy.p0.p0.{f.word}", "void", self.lu.base, self.source, nbytes, Value("false", "i1"))
         with counted(f, 0, n) as loop:
-            f.store(loop.index, f.offset(self.rows, loop.index, "i64"))
+            f.store(f.int64(loop.index), f.offset(self.rows, loop.index, "i64"))
         f.store(f.const(1.0, self.element), self.parity)
         blocks_of(f, n, COLUMNS, self._panel)
 

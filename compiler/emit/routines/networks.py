@@ -246,7 +246,7 @@ class _Network:
         value = f.load(vector(element, self.lanes), self._column(self.turned, at, element))
         key = key_of(f, self.routine, value, joined=self.routine.indices)
         if self.routine.indices:
-            index = f.splat(f.index(at), self.lanes)
+            index = f.splat(f.int64(at), self.lanes)
             if self.layout.paired:
                 f.store(index, self._column(self.apart, at, "i64"))
             else:
@@ -339,9 +339,9 @@ class _Network:
 
     def _exchange_some_in_memory(self) -> None:
         f = self.f
-        zeros = f.intrinsic("llvm.ctlz.i64", "i64", f.index(self.length - 1), Value("true", "i1"))
-        turns = f.binary("sub", integer(64), zeros)
-        top = f.binary("shl", integer(1), f.binary("sub", turns, integer(1)))
+        zeros = f.intrinsic(f"llvm.ctlz.{f.word}", f.word, f.index(self.length - 1), Value("true", "i1"))
+        turns = f.binary("sub", f.index(int(f.word[1:])), zeros)
+        top = f.binary("shl", f.index(1), f.binary("sub", turns, integer(1)))
         with counted(f, 0, f.sub(turns, 2)) as loop:
             self._merge(top, loop.index, f.binary("lshr", top, loop.index))
         for p in (2, 1):
@@ -353,7 +353,7 @@ class _Network:
         top = 1 << ((self.length - 1).bit_length() - 1)
         turns = top.bit_length()
         with counted(f, 0, turns - 2) as loop:
-            self._merge(top, loop.index, f.binary("lshr", integer(top), loop.index))
+            self._merge(top, loop.index, f.binary("lshr", f.index(top), loop.index))
         for s in (turns - 2, turns - 1):
             self._merge(top, s, top >> s)
 
@@ -364,7 +364,7 @@ class _Network:
             is_first = f.compare("icmp eq", loop.index, integer(0))
             wide = f.binary("lshr", f.index(top), f.index(f.max(f.sub(loop.index, 1), 0)))
             distance = f.select(is_first, f.index(p), f.index(f.sub(wide, p)))
-            rest = f.select(is_first, integer(0), f.index(p))
+            rest = f.select(is_first, f.index(0), f.index(p))
             end = f.sub(self.length, distance)
             if isinstance(p, int):
                 self._pass_of_few(p, rest, distance, end)

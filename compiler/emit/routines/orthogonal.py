@@ -40,8 +40,8 @@ def write(f: Function, routine: Householder, pointers: Sequence[Value]) -> None:
 
 
 def copy(f: Function, target: Value, source: Value, nbytes: Index) -> None:
-    f.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-    f.call("llvm.memcpy.p0.p0.i64", "void", target, source, f.index(nbytes), Value("false", "i1"))
+    f.module.declare(f"llvm.memcpy.p0.p0.{f.word}", "void", ["ptr", "ptr", f.word, "i1"])
+    f.call(f"llvm.memcpy.p0.p0.{f.word}", "void", target, source, f.index(nbytes), Value("false", "i1"))
 
 
 def reduce_rows(

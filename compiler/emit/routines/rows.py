@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import INDEX, Function, Index, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.routines.vectors import minus_product
+from staticgrad.compiler.emit.square_root import square_root
 
 COPIES = 4  # of a vector that an unrolled loop works on
 Columns = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
@@ -29,7 +30,7 @@ def _dot_function(f: Function, dtype: np.dtype) -> str:
     if known is not None:
         return known
     element, lanes = memory_type(dtype), f.target.lanes(dtype)
-    g = f.module.function(f.module.unique(f"dot.{dtype.name}"), ["ptr", "ptr", "i64"], element)
+    g = f.module.function(f.module.unique(f"dot.{dtype.name}"), ["ptr", "ptr", INDEX], element)
     x, y, count = g.params
     type_ = vector(element, lanes)
     zero = g.const(0.0, type_)
@@ -66,7 +67,7 @@ def _update(
     if known is None:
         element = memory_type(dtype)
         g = f.module.function(
-            f.module.unique(f"{name}.{dtype.name}"), ["ptr"] * len(rows) + [element] * len(scalars) + ["i64"]
+            f.module.unique(f"{name}.{dtype.name}"), ["ptr"] * len(rows) + [element] * len(scalars) + [INDEX]
         )
         pointers, numbers, total = g.params[: len(rows)], g.params[len(rows) : -1], g.params[-1]
 
@@ -137,7 +138,7 @@ def largest(f: Function, dtype: np.dtype, x: Value, count: Index) -> Value:
     element = memory_type(dtype)
     known = f.module.shared(("largest", dtype))
     if known is None:
-        g = f.module.function(f.module.unique(f"largest.{dtype.name}"), ["ptr", "i64"], element)
+        g = f.module.function(f.module.unique(f"largest.{dtype.name}"), ["ptr", INDEX], element)
         row, total = g.params
         with counted(g, 0, total, 1, [g.const(0.0, element)]) as loop:
             here = g.load(element, g.offset(row, loop.index, element))
@@ -153,10 +154,6 @@ def largest(f: Function, dtype: np.dtype, x: Value, count: Index) -> Value:
 
 def magnitude(f: Function, x: Value) -> Value:
     return f.intrinsic(f"llvm.fabs.{f.suffix(x.type)}", x.type, x)
-
-
-def square_root(f: Function, x: Value) -> Value:
-    return f.intrinsic(f"llvm.sqrt.{f.suffix(x.type)}", x.type, x)
 
 
 def with_sign(f: Function, size: Value, sign: Value) -> Value:

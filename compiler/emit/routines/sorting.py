@@ -251,7 +251,7 @@ class _Sorter:
                 value = f.load(self.element, f.offset(self.source, loop.index, self.element))
                 f.store(value, f.offset(self.values, place, self.element))
             if self.indices is not None:
-                f.store(loop.index, f.offset(self.indices, place, "i64"))
+                f.store(f.int64(loop.index), f.offset(self.indices, place, "i64"))
 
     def _ranks(self, keys: Value, first: Index, lanes: int, count: int) -> list[Value]:
         """For each key of some neighbouring vectors how many come before it; those beyond the row give anything."""
@@ -265,7 +265,7 @@ class _Sorter:
                 other = f.splat(f.load(self.key, f.offset(keys, loop.index, self.key)), lanes)
                 before = [f.compare("icmp ule" if own < v else "icmp ult", other, key) for v, key in enumerate(mine)]
                 if 0 <= own < count:
-                    lane = f.cast("trunc", f.binary("sub", loop.index, f.index(low)), "i32")
+                    lane = f.resized(f.binary("sub", loop.index, f.index(low)), "i32")
                     earlier = f.compare("icmp slt", f.splat(lane, lanes), f.lane_numbers(vector("i32", lanes)))
                     same = f.compare("icmp eq", other, mine[own])
                     before[own] = f.binary("or", before[own], f.binary("and", earlier, same))
@@ -355,7 +355,7 @@ class _Sorter:
         self._encode(keys[0])
         if self.routine.indices:
             with counted(f, 0, self.length) as loop:
-                f.store(f.cast("trunc", loop.index, "i32"), f.offset(places[0], loop.index, "i32"))
+                f.store(f.resized(loop.index, "i32"), f.offset(places[0], loop.index, "i32"))
         self._count(keys[0])
         now = [keys[0], keys[1], places[0], places[1]]
         for digit in range(self.layout.key_bits // DIGIT):
@@ -389,7 +389,7 @@ class _Sorter:
         first = self._digit(f.load(self.key, now[0]), digit)
         count = f.load(COUNT, f.offset(counts, first, COUNT))
         if is_open(self.length):
-            same = f.compare("icmp eq", count, f.cast("trunc", f.index(self.length), COUNT))
+            same = f.compare("icmp eq", count, f.resized(f.index(self.length), COUNT))
         else:
             same = f.compare("icmp eq", count, integer(self.length, COUNT))
 

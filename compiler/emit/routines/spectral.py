@@ -19,6 +19,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memor
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce_rows
 from staticgrad.compiler.emit.routines.vectors import MatrixView
+from staticgrad.compiler.emit.square_root import square_root
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
 from staticgrad.frozen import frozen
@@ -173,7 +174,7 @@ class _Eigen:
             (m,) = carried
             inside = f.compare("icmp slt", m, integer(self.n - 1))
             here = f.select(inside, m, low)  # reads nothing behind the end
-            after = f.binary("add", here, f.cast("zext", inside, "i64"))
+            after = f.binary("add", here, f.cast("zext", inside, f.word))
             size = f.binary("fadd", rows.magnitude(f, d.load(here)), rows.magnitude(f, d.load(after)))
             large = f.compare("fcmp ogt", rows.magnitude(f, self.beside.load(here)), f.binary("fmul", eps, size))
             return f.binary("and", inside, large)
@@ -185,7 +186,7 @@ class _Eigen:
     def _find(self, low: Value) -> None:
         """QL steps until ``values[low]`` is an eigenvalue."""
         f = self.f
-        start = [self._block_end(low), integer(0)]
+        start = [self._block_end(low), f.index(0)]
 
         def goes_on(carried: Sequence[Value]) -> Value:
             end, steps = carried
@@ -206,7 +207,7 @@ class _Eigen:
         p = d.load(low)
         difference = f.binary("fsub", d.load(f.add(low, 1)), p)
         g = f.binary("fdiv", difference, f.binary("fmul", self.const(2.0), e.load(low)))
-        r = rows.square_root(f, f.fma(g, g, one))
+        r = square_root(f, f.fma(g, g, one))
         quotient = f.binary("fdiv", e.load(low), f.binary("fadd", g, rows.with_sign(f, r, g)))
         g = f.binary("fadd", f.binary("fsub", d.load(end), p), quotient)
         with counted(f, 0, f.sub(end, low), 1, [g, one, one, self.const(0.0)]) as loop:
@@ -214,7 +215,7 @@ class _Eigen:
             i = f.sub(f.sub(end, 1), loop.index)
             above = f.add(i, 1)
             x, b = f.binary("fmul", s, e.load(i)), f.binary("fmul", c, e.load(i))
-            r = rows.square_root(f, f.fma(x, x, f.binary("fmul", g, g)))
+            r = square_root(f, f.fma(x, x, f.binary("fmul", g, g)))
             nothing = f.compare("fcmp oeq", r, self.const(0.0))
             divisor = f.select(nothing, one, r)
             s = f.binary("fdiv", x, divisor)
@@ -276,12 +277,12 @@ class _SingularWriter:
             more = f.compare("icmp slt", sweeps, integer(SWEEPS))
             return f.binary("and", f.compare("icmp ne", turned, integer(0)), more)
 
-        with f.repeat([integer(1), integer(0)], unfinished) as loop:
+        with f.repeat([f.index(1), f.index(0)], unfinished) as loop:
             loop.next(self._sweep(), f.binary("add", loop.carried[1], integer(1)))
         failed = f.compare("icmp ne", loop.results[0], integer(0))
         with counted(f, 0, n) as each:
             row = self.work.at(each.index, 0)
-            length = rows.square_root(f, rows.dot(f, self.dtype, row, row, self.m))
+            length = square_root(f, rows.dot(f, self.dtype, row, row, self.m))
             self.values.store(f.select(failed, self.const(float("nan")), length), each.index)
         matrices = [(self.work, self.m)] + ([(self.vt, n)] if self.vt is not None else [])
         _order(f, self.values, n, matrices, descending=True)
@@ -295,7 +296,7 @@ class _SingularWriter:
         with counted(f, 0, n) as loop:
             row = self.work.at(loop.index, 0)
             self.squares.store(rows.dot(f, self.dtype, row, row, self.m), loop.index)
-        with counted(f, 0, n - 1, 1, [integer(0)]) as loop:
+        with counted(f, 0, n - 1, 1, [f.index(0)]) as loop:
             with counted(f, f.add(loop.index, 1), n, 1, [loop.carried[0]]) as inner:
                 inner.next(f.binary("add", inner.carried[0], self._pair(loop.index, inner.index)))
             loop.next(inner.results[0])
@@ -307,7 +308,7 @@ class _SingularWriter:
         x, y = self.work.at(p, 0), self.work.at(q, 0)
         gamma = rows.dot(f, dtype, x, y, self.m)
         tolerance = self.const(float(np.finfo(dtype).eps * np.sqrt(self.m)))
-        limit = f.binary("fmul", tolerance, f.binary("fmul", rows.square_root(f, a), rows.square_root(f, b)))
+        limit = f.binary("fmul", tolerance, f.binary("fmul", square_root(f, a), square_root(f, b)))
         oblique = f.compare("fcmp ogt", rows.magnitude(f, gamma), limit)
         # A column that is rounding errors beside the other one is zero: turning it would make other errors of it.
         least = self.const(float(np.finfo(dtype).eps) ** 2)
@@ -316,9 +317,9 @@ class _SingularWriter:
         with f.when(oblique):
             one = self.const(1.0)
             zeta = f.binary("fdiv", f.binary("fsub", b, a), f.binary("fmul", self.const(2.0), gamma))
-            root = rows.square_root(f, f.fma(zeta, zeta, one))
+            root = square_root(f, f.fma(zeta, zeta, one))
             t = f.binary("fdiv", rows.with_sign(f, one, zeta), f.binary("fadd", rows.magnitude(f, zeta), root))
-            c = f.binary("fdiv", one, rows.square_root(f, f.fma(t, t, one)))
+            c = f.binary("fdiv", one, square_root(f, f.fma(t, t, one)))
             s = f.binary("fmul", c, t)
             rows.rotate(f, dtype, x, y, c, s, self.m)
             if self.vt is not None:
@@ -326,7 +327,7 @@ class _SingularWriter:
             shift = f.binary("fmul", t, gamma)
             self.squares.store(f.binary("fsub", a, shift), p)
             self.squares.store(f.binary("fadd", b, shift), q)
-        return f.cast("zext", oblique, "i64")
+        return f.cast("zext", oblique, f.word)
 
     def _vectors(self, ut: MatrixView, vt: MatrixView) -> None:
         """Orthonormal left vectors from the orthogonal columns, and all signs."""

@@ -22,6 +22,7 @@ from staticgrad.compiler.emit.routines.vectors import (
     minus_products,
     store_row,
 )
+from staticgrad.compiler.emit.square_root import square_root
 from staticgrad.compiler.kernels.routines import Cholesky, TriangularSolve
 
 ROWS = 4  # of the result at a time
@@ -88,7 +89,7 @@ def _factor(f: Function, dtype: np.dtype, corner: Sequence[Value]) -> tuple[list
         for k in range(i):
             for j in range(i, rows):
                 u[i][j] = minus_product(f, u[i][j], u[k][i], u[k][j])
-        root = f.intrinsic(f"llvm.sqrt.{f.suffix(element)}", element, u[i][i])
+        root = square_root(f, u[i][i])
         u[i][i] = f.select(f.compare("fcmp ogt", u[i][i], zero), root, nan)
         inverses.append(f.binary("fdiv", one, u[i][i]))
         for j in range(i + 1, rows):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type
 from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 
@@ -75,7 +75,7 @@ def blocks_of(f: Function, n: int, size: int, write: Callable[[Index, int], None
 
 def minus_product(f: Function, total: Value, a: Value, b: Value) -> Value:
     """total − a·b of floats, rounded once where the target fuses."""
-    if f.target.isa.fma:
+    if f.target.isa.fuses(element_of(total.type)):
         return f.fma(f.emit(a.type, f"fneg {a}"), b, total)
     return f.binary("fsub", total, f.binary("fmul", a, b))
 
