@@ -713,10 +713,10 @@ def copy_matrix(
         _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
-    elif to.column == 1 and source.row == 1 and _transpose_side(dtype):
+    elif to.column == 1 and source.row == 1 and _transpose_side(f.target, dtype):
         lines = _block_lines(f.target, dtype, rows, columns, least)
         _turn(f, dtype, to, source, rows, columns, lines, along_source, asks, one_by_one)
-    elif to.row == 1 and source.column == 1 and _transpose_side(dtype):
+    elif to.row == 1 and source.column == 1 and _transpose_side(f.target, dtype):
         lines = _block_lines(f.target, dtype, columns, rows, least)
         _turn(f, dtype, to.turned, source.turned, columns, rows, lines, along_source, asks, one_by_one)
     else:
@@ -735,7 +735,7 @@ def _turn(
         f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.row, source.base, source.column, rows,
                     columns)  # fmt: skip
 
-    side, whole = _transpose_side(dtype), f.target.lanes(dtype)
+    side, whole = _transpose_side(f.target, dtype), f.target.lanes(dtype)
     if lines == whole or (lines and not asks):
         transpose(lines)
     elif asks:
@@ -761,16 +761,17 @@ def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
         f.call_leaf(f"zero.{dtype.name}", _write_zeros, (dtype,), to, count)
 
 
-def _transpose_side(dtype: np.dtype) -> int:
-    """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one."""
-    return {4: 4, 8: 2}.get(dtype.itemsize, 0)
+def _transpose_side(target: Target, dtype: np.dtype) -> int:
+    """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one, as all
+    are where there are no vectors."""
+    return {4: 4, 8: 2}.get(dtype.itemsize, 0) if target.isa.vector_bytes >= 16 else 0
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
     """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
     many, else the side of a square; 0 if registers do not help."""
     along, across = (lowest(s) if isinstance(s, int) else least for s in (rows, columns))
-    side = _transpose_side(dtype)
+    side = _transpose_side(target, dtype)
     if side == 0 or min(along, across) < side:
         return 0
     lanes = target.lanes(dtype)
@@ -849,7 +850,7 @@ def _write_transpose(f: Function, dtype: np.dtype, width: int, along_source: boo
     columns must be those of a block at least.
     """
     to, to_row, source, source_column, rows, columns = f.params
-    element, side = memory_type(dtype), _transpose_side(dtype)
+    element, side = memory_type(dtype), _transpose_side(f.target, dtype)
     last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(width))
 
     def lines(base: Value, first: Index, stride: Value, count: int) -> list[Value]:
