@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tree import ROOT
+from source_tree import ROOT
 
 import staticgrad as sg
 from staticgrad.compiler.emit.target import AVX512, current_target
