@@ -62,7 +62,16 @@ def _part_packer(fetches: Any, numbers: Iterator[int]) -> Callable[[Sequence[Any
     parts = nest.children(fetches)
     if parts is None:
         return operator.itemgetter(next(numbers))
-    packers = [_part_packer(part, numbers) for part in parts]
+    packers, kind = [_part_packer(part, numbers) for part in parts], type(fetches)
+    if fetches is None:
+        return lambda values: None
+    if kind is list:
+        return lambda values: [pack(values) for pack in packers]
+    if kind is tuple:
+        return lambda values: tuple([pack(values) for pack in packers])
+    if kind is dict:
+        pairs = list(zip(fetches, packers, strict=True))
+        return lambda values: {key: pack(values) for key, pack in pairs}
     return lambda values: nest.rebuild(fetches, [pack(values) for pack in packers])
 
 

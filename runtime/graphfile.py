@@ -139,11 +139,12 @@ def read(path: str | os.PathLike[str]) -> GraphFile:
         FormatError: a damaged or foreign file, or one of a newer version.
         OSError: a file can't be read.
     """
-    files.check_regular(path)
+    size = files.check_regular(path).st_size
     with open(path, "rb") as file:
-        content = file.read()
-    is_binary = 0 < int.from_bytes(content[:8], "little") <= len(content) - 8  # as no text begins
-    return _read_binary(path) if is_binary else _read_text(path, content)
+        start = file.read(tensorfile.LENGTH)
+        if not 0 < int.from_bytes(start, "little") <= size - tensorfile.LENGTH:  # as no text begins
+            return _read_text(path, start + file.read())
+    return _read_binary(path)
 
 
 def _read_binary(path: str | os.PathLike[str]) -> GraphFile:

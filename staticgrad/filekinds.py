@@ -176,6 +176,15 @@ def memory_of_header(path: Path) -> list[tuple[str, int]]:
     return [(found[1], int(found[2])) for found in _SIZES.finditer(text)]
 
 
+# -- exported programs ----------------------------------------------------------------------------------------------
+
+
+def _program(path: Path) -> str:
+    from staticgrad.runtime.export.program_file import describe
+
+    return rows_text((word, printable(text)) for word, text in describe(path))
+
+
 # -- LLVM IR --------------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +218,7 @@ def _problem(path: Path) -> str:
 KINDS: tuple[FileKind, ...] = (
     FileKind("a graph", is_graph_text, _graph),
     FileKind("a checkpoint or another file of arrays", _is_tensors, _tensors),
+    FileKind("an exported program", lambda head, size: head.startswith(b"\x89SGP\r\n\x1a\n"), _program),
     FileKind("an object file or shared library", lambda head, size: head.startswith(b"\x7fELF"), _object),
     FileKind("LLVM IR", lambda head, size: head.startswith((b"; ModuleID", b"source_filename", b"target ")), _llvm),
     FileKind("LLVM bitcode", lambda head, size: head.startswith(b"BC\xc0\xde"), _bitcode),

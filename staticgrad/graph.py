@@ -959,7 +959,9 @@ class Graph(metaclass=hints.Answering):
         array([10., 20.], dtype=float32)
     """
 
-    __reduce_ex__ = refuse_copies("a graph", "str(graph) is its text, and sg.parse makes another graph of that")
+    __reduce_ex__ = refuse_copies(
+        "a graph", "sg.save_graph(path, graph) writes a file, of which sg.load_graph(path) makes an equal one"
+    )
     keeps_gradients = True  # whether the gradients that its tensors retain can be read
 
     def __init__(self) -> None:

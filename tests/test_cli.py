@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -381,6 +382,17 @@ def test_compile_of_one_entry_with_another_state(
     assert (list(entries), options["format"], options["target"]) == (["predict"], "llvm", "generic")
     assert entries["predict"](np.ones((2, 16), np.float32)).tolist() == [[16] * 24] * 2
     assert rows(output(capsys, "info", out))["functions"] == "predict"
+
+
+def test_compile_to_a_program(capsys: pytest.CaptureFixture[str], net: Path) -> None:
+    loaded = pytest.importorskip("staticgrad.runtime.export.program_file")
+    out = net.parent / "net.sgp"
+    targets = ("--target", "generic", "--target", "avx2") if platform.machine() == "x86_64" else ()
+    output(capsys, "compile", net, "-o", out, "--format", "program", "--size", "n=2", *targets)
+    said = output(capsys, "info", out)
+    assert loaded.digest_of(out.read_bytes()) in said
+    assert "predict(x: float32[2, 16])" in said
+    assert not targets or "avx2" in said
 
 
 def test_compile_of_a_graph_without_entries(

@@ -82,7 +82,7 @@ def made() -> dict[str, tuple[Any, str]]:
     return {
         "tensor": (loss, "sess.save"),
         "op": (loss.op, "sg.parse"),
-        "graph": (x.graph, "sg.parse"),
+        "graph": (x.graph, "sg.save_graph"),
         "session": (sess, "sess.save"),
         "executable": (exe, "compile it again"),
         "tape": (tape, "sess.forward again"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import saved_graphs
 from support.damage import Originals
@@ -105,6 +105,7 @@ def test_arrays_come_back_to_the_bit(
     assert node.attrs == g.nodes[0].attrs
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4, unique=True))
 def test_any_names_come_back(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     folder = tmp_path_factory.mktemp("names")

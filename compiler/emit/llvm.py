@@ -190,7 +190,8 @@ class IRModule:
 
     def _attributes(self) -> str:
         """The attributes of all functions: where nobody looks at frames, no tables describe them."""
-        return "" if self.target.isa.unwinds else "attributes #0 = { nounwind }\n"
+        found = ["nounwind"] * (not self.target.isa.unwinds) + ["minsize", "optsize"] * self.target.machine.compact
+        return f"attributes #0 = {{ {' '.join(found)} }}\n" if found else ""
 
 
 @record

@@ -84,6 +84,7 @@ class Machine:
     products: ProductCosts
     interleaved: int = 1
     divisor: int = 1
+    compact: bool = False  # code is to be short: tiles are small, loops are not unrolled
     page: int = PAGE
     far_bytes: int = 2048
     stack_bytes: int = 1 << 20  # that a kernel may take at most; what it needs beyond is in the arena
@@ -138,6 +139,11 @@ class Rates:
 
 
 RATES = Rates()
+
+
+def compact(machine: Machine) -> Machine:
+    """The twin whose code is short."""
+    return replace(machine, name=f"{machine.name}-size", compact=True, interleaved=1)
 
 
 def small(machine: Machine) -> Machine:

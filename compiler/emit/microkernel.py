@@ -59,6 +59,7 @@ from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
 
+COMPACT_TILE = 1, 1  # rows and vectors at most, where code is to be short
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MOST_VECTORS = 8  # of a tile of one or two rows
 HIDING = 8  # sums at once hide the latency of a multiply-add
@@ -135,6 +136,8 @@ class TileWriter:
 
     def prefetch_c(self, c_rows: Sequence[Value], accumulate: Value) -> None:
         """Prefetch C, which is read when the sums are complete: a tile takes longer than the third cache."""
+        if not self.f.target.isa.prefetches:
+            return
         with self.f.when(self.f.compare("icmp ne", accumulate, integer(0))):
             for row in c_rows:
                 for j in range(self.tile.vectors):
@@ -516,12 +519,15 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
     widest = MOST_VECTORS if m <= 2 else target.machine.products.most_vectors  # of one row B is an operand in memory
+    highest_tile = m
+    if target.machine.compact:
+        highest_tile, widest = COMPACT_TILE
     most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
         panels = 0
-        for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
+        for rows in range(1, min(m, highest_tile, most_rows(target, dtype, vectors)) + 1):
             if -(-m // rows) == panels:
                 continue  # balanced, these are the panels of fewer rows
             panels = -(-m // rows)
@@ -763,8 +769,9 @@ def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
 
 def _transpose_side(target: Target, dtype: np.dtype) -> int:
     """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one, as all
-    are where there are no vectors."""
-    return {4: 4, 8: 2}.get(dtype.itemsize, 0) if target.isa.vector_bytes >= 16 else 0
+    are without vectors."""
+    side = {4: 4, 8: 2}.get(dtype.itemsize, 0)
+    return side if side <= target.lanes(dtype) else 0
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
@@ -821,7 +828,8 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
     """Copy with any strides, one by one, four a turn: a load and a store each, of which processors do two a cycle."""
     to, to_row, to_column, source, source_row, source_column, rows, columns = f.params
     element = memory_type(dtype)
-    whole = f.binary("and", columns, integer(-STRIDED_AT_ONCE))
+    several = 1 if f.target.machine.compact else STRIDED_AT_ONCE
+    whole = f.binary("and", columns, integer(-several)) if several > 1 else columns
 
     def move(start: Index, stop: Value, at_once: int, places: list[Value]) -> list[Value]:
         with f.loop(start, stop, at_once, carry=places) as column:
@@ -837,7 +845,9 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
 
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
-        move(whole, columns, 1, move(0, whole, STRIDED_AT_ONCE, [to_now, source_now]))
+        places = move(0, whole, several, [to_now, source_now])
+        if several > 1:
+            move(whole, columns, 1, places)
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
 
 

@@ -8,7 +8,7 @@ of Python runs there: those are never chosen for this machine, but programs are 
 
 Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
 pages and nearly all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that
-small programs are run in the ways of large ones.
+small programs are run in the ways of large ones. ``compact`` makes another twin of a target, whose programs are short.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import functools
 import numpy as np
 
 from staticgrad import config
+from staticgrad.compiler.emit import machine as machines
 from staticgrad.compiler.emit.isa import (
     AVX2_ISA,
     AVX512_ISA,
@@ -70,6 +71,12 @@ class Target:
 def _small(target: Target) -> Target:
     """The twin whose sizes are small."""
     return Target(f"{target.name}-small", target.isa, small(target.machine))
+
+
+@functools.cache
+def compact(target: Target) -> Target:
+    """The twin whose programs are short, where speed counts less."""
+    return Target(f"{target.name}-size", target.isa, machines.compact(target.machine))
 
 
 GENERIC = Target("generic", BASELINE_ISA, X86_64)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from staticgrad import nest
 from staticgrad.compiler.emit.linked import Linked, Optimize, link_modules
-from staticgrad.compiler.emit.target import Target, current_target
+from staticgrad.compiler.emit.target import Target, compact, current_target
 from staticgrad.compiler.emit.triples import target_for
 from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
 from staticgrad.config import host_arch
@@ -38,7 +39,15 @@ from staticgrad.runtime.cfunction_text import MOST_ON_STACK
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
 from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
-from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, StateLayout, layout
+from staticgrad.runtime.export.interface import (
+    Entry,
+    ExportedCheck,
+    ExportInterface,
+    NamedType,
+    StateLayout,
+    layout,
+    to_plain,
+)
 from staticgrad.runtime.files import replace as replace_file
 from staticgrad.tables import byte_text
 from staticgrad.types import TensorType
@@ -83,6 +92,11 @@ class ExportReport:
         """Bytes that are written: the state, and the largest workspace, as one is enough where entries run one after
         the other. Feeds, results and the stack are the caller's."""
         return self.interface.state.nbytes + max(entry.workspace_bytes for entry in self.interface.entries)
+
+    def json(self) -> str:
+        """The interface as JSON, for programs that call the functions by it: name, target, entries (feeds, results,
+        bytes of workspace, checks), state (bytes, arrays at their offsets)."""
+        return json.dumps(to_plain(self.interface), indent=1)
 
     def __str__(self) -> str:
         def line(what: str, nbytes: int) -> str:
@@ -308,7 +322,8 @@ class _Compiled:
 
     def __init__(self, executable: Executable, target: Target, how: _How) -> None:
         types = executable._latest_types("export")
-        options = replace(executable._options, target=target, workers=max(1, how.threads))
+        planned_for = compact(target) if how.optimize == "size" else target
+        options = replace(executable._options, target=planned_for, workers=max(1, how.threads))
         program = executable._compiler.unloaded(executable._wanted(), types, options)
         self.interface: Interface = program.interface
         self.texts = program.modules
@@ -324,6 +339,8 @@ class _Compiled:
         if not (has_state or how.is_casadi) and nbytes > MOST_ON_STACK:
             raise GraphError(f"{what}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
                              f" {nbytes}: 'slots' is given its memory")  # fmt: skip
+        written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
+        self._writes = written or bool(self.form.keys)  # which count the runs
         self.feeds, self.results = ([NamedType(x.name, t) for x, t in typed] for typed in (feeds, results))
         self._structure = _structure(executable.fetches, itertools.count())
 
@@ -345,7 +362,8 @@ class _Compiled:
         )
         return Entry(
             name, self._how.signature, tuple(self.feeds), tuple(self.results), self._structure,
-            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state, self._how.threads,
+            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state,
+            has_state and self._writes, self._how.threads,
         )  # fmt: skip
 
 

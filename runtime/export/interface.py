@@ -85,7 +85,8 @@ class Entry:
         structure: the nest of the fetches, of lists (``["list", …]``, ``["tuple", …]``, ``["dict", keys, …]``), with
             the numbers of results as leaves, None for ops and empty nests.
         checks: what a positive status says, from 1 on.
-        uses_state: whether the state has to be given.
+        uses_state: whether the state has to be given; ``writes_state`` whether it is written, so that runs have to
+            take turns.
         threads: how many may share its work, 0 where it has no function for that.
     """
 
@@ -97,6 +98,7 @@ class Entry:
     workspace_bytes: int
     checks: tuple[ExportedCheck, ...]
     uses_state: bool
+    writes_state: bool = True
     threads: int = 0
 
 
@@ -142,6 +144,7 @@ def to_plain(interface: ExportInterface) -> dict[str, Any]:
                 "workspace": entry.workspace_bytes,
                 "checks": [_plain_check(check) for check in entry.checks],
                 "uses_state": entry.uses_state,
+                "writes_state": entry.writes_state,
                 "threads": entry.threads,
             }
             for entry in interface.entries
@@ -191,7 +194,7 @@ def _entry(data: Any) -> Entry:
     return Entry(
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
         _count(data, "workspace"), tuple(map(_check, _field(data, "checks", list))), _field(data, "uses_state", bool),
-        _count(data, "threads") if "threads" in data else 0,
+        _field(data, "writes_state", bool), _count(data, "threads") if "threads" in data else 0,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Input: a file of ``program_file``. Output: a ``LoadedProgram``. Its code is mapped once and shared by all copies; each
 copy is an instance with a state of its own. A call takes a frame (tables of addresses, workspace) from a pool, so that
-several threads may call; those of entries that use the state take turns. While the code runs, the GIL is released.
+several threads may call; those of entries that write the state take turns. While the code runs, the GIL is released.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -37,12 +35,13 @@ from staticgrad.runtime.binding import Argument, as_array, check_out
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.interface import Entry, NamedType, StateLayout
 from staticgrad.runtime.export.program_file import EXTREMES, ProgramFile
+from staticgrad.runtime.export.sharing import StateLock
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.tables import byte_text
 from staticgrad.types import integer, sizes
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
-_BYTE = np.dtype(np.uint8)
+_BYTE, _ARRAY = np.dtype(np.uint8), np.ndarray
 
 
 def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedProgram:
@@ -79,8 +78,8 @@ class ProgramFrame:
     __slots__ = ("addresses", "inputs", "outputs", "workspace")
 
     def __init__(self, feeds: int, results: int, workspace_bytes: int) -> None:
-        self.inputs: Any = (ctypes.c_void_p * (feeds + 1))()
-        self.outputs: Any = (ctypes.c_void_p * (results + 1))()
+        self.inputs: Any = (ctypes.c_void_p * feeds)()
+        self.outputs: Any = (ctypes.c_void_p * results)()
         self.workspace = aligned_empty((workspace_bytes,), _BYTE)
         places = ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), data_address(self.workspace)
         self.addresses: tuple[int, int, int] = places
@@ -91,8 +90,10 @@ class EntryCode:
 
     def __init__(self, entry: Entry, address: int) -> None:
         self.entry = entry
+        self.uses_state, self.writes_state = entry.uses_state, entry.writes_state
         self.function: Callable[[int, int, int, int], int] = _FUNCTION(address)
         self.feeds = [Argument(x.name, x.type) for x in entry.feeds]
+        self.ready = tuple((x.dtype, sizes(x.shape)) for x in self.feeds)  # arrays of these are read as they are
         self.results = [Argument(x.name, x.type) for x in entry.results]
         self.fetches = _nest(entry.structure, self.results)
         self.pack = packer(self.fetches)
@@ -155,8 +156,7 @@ class ProgramInstance:
 
     def __init__(self, code: ProgramCode, content: bytes | memoryview | None = None) -> None:
         self.code = code
-        self.lock = threading.RLock()
-        self.is_torn = False
+        self.lock = StateLock()
         self.memory = aligned_empty((code.layout.nbytes,), _BYTE)
         self.address = data_address(self.memory)
         self.memory[:] = np.frombuffer(code.file.initial if content is None else content, _BYTE)
@@ -165,36 +165,14 @@ class ProgramInstance:
             for x in code.layout.arrays
         }
         self.random = self.memory[:EXTREMES].view(np.int64) if code.layout.draws else None
-        _instances.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _instance, (self.code.file.data, self.content())
 
-    def check_whole(self) -> None:
-        """Refuse the state of a process that was forked while it was used.
-
-        Raises:
-            StaticGradError: it was.
-        """
-        if self.is_torn:
-            raise StaticGradError(
-                "this process was forked while another thread used the state of the program, of which it may have but"
-                " a part: reset() or restore() it here, or fork while no thread runs it"
-            )
-
     def content(self) -> bytes:
         """The whole state as it is."""
-        with self.lock:
-            self.check_whole()
+        with self.lock.reading():
             return self.memory.tobytes()
-
-    def start_again(self) -> None:
-        """In a forked child: whoever else held the lock has stayed with the parent."""
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-        else:
-            self.lock._at_fork_reinit()  # type: ignore[attr-defined]
-            self.is_torn = True
 
 
 def _instance(data: bytes, content: bytes) -> ProgramInstance:
@@ -203,18 +181,6 @@ def _instance(data: bytes, content: bytes) -> ProgramInstance:
     if len(content) != code.layout.nbytes:
         raise FormatError(f"a pickled program: {len(content)} bytes of state, expected {code.layout.nbytes}")
     return ProgramInstance(code, content)
-
-
-_instances: weakref.WeakSet[ProgramInstance] = weakref.WeakSet()
-
-
-def _start_again() -> None:
-    for instance in list(_instances):
-        instance.start_again()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_again)
 
 
 # -- what users hold --------------------------------------------------------------------------------------------------
@@ -226,7 +192,7 @@ class LoadedEntry:
 
     Arrays are given in the order of ``feeds`` and converted as those of an executable are. Results come back in the
     nest of the fetches that were exported, None in the place of ops, in fresh arrays. May be called from several
-    threads; entries that use the state take turns.
+    threads; entries that write the state take turns.
 
     Raises:
         FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
@@ -234,15 +200,12 @@ class LoadedEntry:
         StaticGradError: (when called) a check of the program failed; the state is as it was.
     """
 
-    __slots__ = ("_code", "_dtypes", "_instance", "_shapes", "_stateful")
+    __slots__ = ("_code", "_instance")
 
     def __init__(self, instance: ProgramInstance, name: str) -> None:
         """Entries are made by the program that has them."""
         self._instance = instance
-        self._code = code = instance.code.entries[name]
-        self._dtypes = tuple(x.dtype for x in code.feeds)
-        self._shapes = tuple(sizes(x.shape) for x in code.feeds)
-        self._stateful = code.entry.uses_state
+        self._code = instance.code.entries[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LoadedEntry, (self._instance, self.name)
@@ -269,50 +232,69 @@ class LoadedEntry:
         return f"<{type(self).__name__} {self.name}({given}) -> {found or None}>"
 
     def __call__(self, *values: Any, out: Any = None) -> Any:
+        code = self._code
         try:
-            code = self._code
-            try:
-                frame = code.frames.pop()
-            except IndexError:
-                frame = code.new_frame()
-            try:
-                if len(values) != len(self._shapes):
-                    raise self._wrong_number(values)
-                arrays: Sequence[Array] = values
-                inputs = frame.inputs
-                for place, value in enumerate(values):
-                    is_ready = type(value) is np.ndarray and value.dtype is self._dtypes[place]
-                    if not (is_ready and value.shape == self._shapes[place] and value.flags.carray):
-                        arrays = list(map(as_array, code.feeds, values))
-                        for place, array in enumerate(arrays):
-                            inputs[place] = data_address(array)
-                        break
-                    inputs[place] = data_address(value)
-                outs = None if out is None else self._out_arrays(out, arrays)
-                if outs is None:
-                    results = [make() for make in code.fresh]
-                else:
-                    results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
-                outputs = frame.outputs
-                for place, result in enumerate(results):
-                    outputs[place] = data_address(result)
-                if self._stateful:
-                    instance = self._instance
-                    with instance.lock:
-                        if instance.is_torn:
-                            instance.check_whole()
-                        status = code.function(*frame.addresses, instance.address)
-                else:
-                    status = code.function(*frame.addresses, 0)
-                if status:
-                    raise code.error(status, frame.workspace)
-            finally:
-                if len(code.frames) < code.most_idle:
-                    code.frames.append(frame)
-            return code.pack(results) if outs is None else filled(code.fetches, out, iter(results))
+            if len(values) != len(code.ready):
+                raise self._wrong_number(values)
+            if out is not None:
+                return self._call_into(out, list(map(as_array, code.feeds, values)))
+            for value, (dtype, shape) in zip(values, code.ready):
+                if type(value) is not _ARRAY or value.dtype is not dtype or value.shape != shape:
+                    break
+                if not value.flags.carray:
+                    break
+            else:
+                return code.pack(self._run(values, [make() for make in code.fresh]))
+            arrays = list(map(as_array, code.feeds, values))
+            return code.pack(self._run(arrays, [make() for make in code.fresh]))
         except Exception as error:
             end_at_user(error)
             raise
+
+    def _call_into(self, out: Any, arrays: Sequence[Array]) -> Any:
+        code = self._code
+        outs = flatten_like(code.fetches, out, "out")
+        check_out(outs, [x.type for x in code.results], code.results, arrays)
+        results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
+        return filled(code.fetches, out, iter(self._run(arrays, results)))
+
+    def _run(self, arrays: Sequence[Array], results: list[Array]) -> list[Array]:
+        """Call the function with arrays that it can read and write; returns ``results``."""
+        code = self._code
+        try:
+            frame = code.frames.pop()
+        except IndexError:
+            frame = code.new_frame()
+        try:
+            inputs, outputs = frame.inputs, frame.outputs
+            for place, array in enumerate(arrays):
+                inputs[place] = data_address(array)
+            for place, array in enumerate(results):
+                outputs[place] = data_address(array)
+            ins, outs, workspace = frame.addresses
+            if not code.uses_state:
+                status = code.function(ins, outs, workspace, 0)
+            elif code.writes_state:
+                lock = self._instance.lock
+                with lock.writers:
+                    lock.begin_writing()
+                    try:
+                        status = code.function(ins, outs, workspace, self._instance.address)
+                    finally:
+                        lock.end_writing()
+            else:
+                lock = self._instance.lock
+                try:
+                    lock.begin_reading(frame)
+                    status = code.function(ins, outs, workspace, self._instance.address)
+                finally:
+                    lock.end_reading(frame)
+            if status:
+                raise code.error(status, frame.workspace)
+        finally:
+            if len(code.frames) < code.most_idle:
+                code.frames.append(frame)
+        return results
 
     def _wrong_number(self, values: Sequence[Any]) -> FeedError:
         names = ", ".join(x.name for x in self._code.feeds)
@@ -320,13 +302,7 @@ class LoadedEntry:
         if len(values) == 1 and isinstance(values[0], Mapping):
             return FeedError(f"expected arrays, actual a dict: {in_order}")
         quoted = ", ".join(repr(x.name) for x in self._code.feeds) or "none"
-        return FeedError(f"expected {len(self._shapes)} arrays (for {quoted}), actual {len(values)}: {in_order}")
-
-    def _out_arrays(self, out: Any, feeds: Sequence[Array]) -> list[Array | None]:
-        results = self._code.results
-        outs = flatten_like(self._code.fetches, out, "out")
-        check_out(outs, [x.type for x in results], results, feeds)
-        return outs
+        return FeedError(f"expected {len(self._code.ready)} arrays (for {quoted}), actual {len(values)}: {in_order}")
 
 
 class LoadedProgram:
@@ -404,8 +380,7 @@ class LoadedProgram:
     def state(self) -> dict[str, Array]:
         """Copies of all variables by their names, of one moment."""
         instance = self._instance
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.reading():
             return {name: array.copy() for name, array in instance.arrays.items()}
 
     def _variable(self, name: str) -> Array:
@@ -423,8 +398,7 @@ class LoadedProgram:
             FetchError: there is none of that name.
         """
         array, instance = self._variable(name), self._instance
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.reading():
             return array.copy()
 
     @boundary
@@ -438,8 +412,7 @@ class LoadedProgram:
         array, instance = self._variable(name), self._instance
         types = {x.name: x.type for x in instance.code.layout.arrays}
         given = as_array(Argument(name, types[name]), value)
-        with instance.lock:
-            instance.check_whole()
+        with instance.lock.writing():
             array[...] = given
 
     @boundary
@@ -459,11 +432,10 @@ class LoadedProgram:
                 raise StaticGradError("seed: the program draws no random numbers")
             if not -(2**63) <= seed < 2**64:
                 raise StaticGradError(f"a seed is an int of 64 bits, not {seed}")
-        with instance.lock:
+        with instance.lock.writing(whole=False):
             instance.memory[:] = np.frombuffer(instance.code.file.initial, _BYTE)
             if instance.random is not None and seed is not None:
                 instance.random[0] = _signed(seed)
-            instance.is_torn = False
 
     def copy(self) -> LoadedProgram:
         """A program with the same code and a state of its own, which is now equal."""
@@ -485,7 +457,7 @@ class LoadedProgram:
             OSError: it can't be written.
         """
         instance = self._instance
-        with instance.lock:
+        with instance.lock.reading():
             values = self.state
             random = None if instance.random is None else (int(instance.random[0]), int(instance.random[1]))
         files.replace(path, checkpoint_file.to_bytes(values, random, {}))
@@ -513,12 +485,11 @@ class LoadedProgram:
                     f"{os.fsdecode(path)}: variable {name!r}\n  expected {array.dtype.name}{list(array.shape)}"
                     f"\n  actual   {value.dtype.name}{list(value.shape)}"
                 )
-        with instance.lock:
+        with instance.lock.writing(whole=False):
             for name, array in instance.arrays.items():
                 array[...] = values[name]
             if instance.random is not None and random is not None:
                 instance.random[:] = _signed(random[0]), random[1]
-            instance.is_torn = False
 
 
 def _signed(seed: int) -> int:

@@ -1,12 +1,19 @@
-"""A program by hand, as exporting makes them: three entries, two of which share a state, and checks.
+"""A program by hand, as exporting makes them: entries, most of which share a state, and checks.
 
-step(x float32[4], i int64[]) -> [w, {"count": n}, None]     w = w + x, n = n + 1
-    status 1: x[0] is negative; 2: i is outside of [0, 3); 3: x[1] is no number
-read() -> w * 2
-scale(x float64[2, 2]) -> x * 3
+- ``step(x float32[4], i int64[]) -> [w, {"count": n}, None]``: w = w + x, n = n + 1; status 1: x[0] is negative; 2: i
+  is outside of [0, 3); 3: x[1] is no number
+- ``read() -> w * 2``
+- ``scale(x float64[2, 2]) -> x * 3``
+- ``wait(flag int64[])``: a pair of 1, when it has begun, and the flag as soon as it is not 0, 0 after many looks;
+  ``look(flag)``, ``hold(flag)`` the same, while it reads or writes the state
+
+``python -m support.handmade PATH`` writes the file of the first three.
 """
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -79,6 +86,27 @@ define i32 @scale(ptr %in, ptr %out, ptr %workspace, ptr %state) {
   ret i32 0
 }
 """
+WAIT = """
+define i32 @NAME(ptr %in, ptr %out, ptr %workspace, ptr %state) {
+  %flag = load ptr, ptr %in
+  %began = load ptr, ptr %out
+  %out1 = getelementptr ptr, ptr %out, i64 1
+  %seen = load ptr, ptr %out1
+  store volatile i64 1, ptr %began
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %next, %look ]
+  %value = load volatile i64, ptr %flag
+  %next = add i64 %k, 1
+  %there = icmp ne i64 %value, 0
+  %often = icmp uge i64 %next, 34359738368
+  %ends = or i1 %there, %often
+  br i1 %ends, label %end, label %look
+end:
+  store i64 %value, ptr %seen
+  ret i32 0
+}
+"""
 LAYOUT = layout({"w": TensorType((4,), float32), "n": TensorType((), int64)}, draws=False)
 X, W, N = TensorType((4,), float32), TensorType((4,), float32), TensorType((), int64)
 CHECKS = (
@@ -91,8 +119,16 @@ STEP = Entry(
     "step", "slots", (NamedType("x", X), NamedType("i", N)), (NamedType("w", W), NamedType("n", N)),
     ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True,
 )  # fmt: skip
-READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True)
-SCALE = Entry("scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False)
+READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True, writes_state=False)
+SCALE = Entry(
+    "scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False
+)
+FLAG = (NamedType("flag", N),)
+WAIT_RESULTS = (NamedType("began", N), NamedType("seen", N))
+WAITING, LOOKING, HOLDING = (
+    Entry(name, "slots", FLAG, WAIT_RESULTS, ["tuple", 0, 1], 0, (), name != "wait", writes_state=name == "hold")
+    for name in ("wait", "look", "hold")
+)
 W_BEGIN = np.array([1, 2, 3, 4], np.float32)
 
 
@@ -104,15 +140,20 @@ def initial() -> bytes:
 
 
 def code(target: str = "generic") -> CodeImage:
-    """The machine code for a target."""
-    return link.link(*objects([TEXT], TARGETS[target]))
+    """The machine code of all entries for a target."""
+    text = TEXT + "".join(WAIT.replace("NAME", entry.name) for entry in (WAITING, LOOKING, HOLDING))
+    return link.link(*objects([text], TARGETS[target]))
 
 
 def interface(*entries: Entry) -> ExportInterface:
-    """The interface of the program with some of its entries; by default all."""
+    """The interface of a program with these entries, by default the first three."""
     return ExportInterface("handmade", "generic", entries or (STEP, READ, SCALE), LAYOUT)
 
 
 def content(*entries: Entry, targets: tuple[str, ...] = ("generic",)) -> bytes:
-    """A file with some of the entries; by default all."""
+    """The file of a program with these entries, by default the first three."""
     return program_file.to_bytes(interface(*entries), {name: code(name) for name in targets}, initial())
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(content())

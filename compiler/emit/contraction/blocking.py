@@ -161,7 +161,8 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
 
 def dots_swap(way: Orientation, target: Target) -> bool | None:
     """True if the dot products of a matrix with a vector compute Cᵀ, False if C; None if none are computed."""
-    if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
+    lanes = tile_lanes(target, way.dtype)
+    if way.dtype.kind != "f" or way.k < 2 * lanes or (lanes == 1 and target.machine.compact):
         return None
     # One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too.
     return next((turned for turned, w in ((False, way), (True, way.swap())) if w.n == 1 and w.a[1] == 1), None)

@@ -341,6 +341,8 @@ def is_turned(access: Access, vector: int, across: int) -> bool:
 def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
     """The number of vectors of many rows of memory that a body of ``cost`` instructions accumulates side by side, and
     the ratio of that to the next smaller block."""
+    if target.machine.compact:
+        return 1, LAST_BLOCK
     copies, ratio = next((copies, ratio) for most, copies, ratio in VISITED if cost <= most)
     return min(copies, target.isa.registers // 2), ratio
 
@@ -860,7 +862,7 @@ class _Planner:
 
     def _copies(self, numbers: Iterable[int], reduces: bool) -> int:
         """Independent vectors side by side hide the latency of accumulating; heavy bodies hide it themselves."""
-        if not reduces:
+        if not reduces or self.target.machine.compact:
             return 1
         cost = self._cost(numbers)
         return self._fitting((4 if cost <= 6 else 2 if cost <= 16 else 1) // self._registers or 1)
