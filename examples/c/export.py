@@ -9,14 +9,12 @@ programs as ``net.json``, and the images: C arrays in ``digits.h``, plain bytes 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 
 import staticgrad as sg
 from staticgrad.demo import digits
-from staticgrad.runtime.export.interface import to_plain
 
 BATCH, PIXELS, HIDDEN, CLASSES = 32, 64, 32, 10
 WHITE = 16
@@ -83,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen.folder.mkdir(parents=True, exist_ok=True)
     report = sg.export(chosen.folder / "net.o", Net().executables(), target=chosen.target, optimize=chosen.optimize)
     print(report)
-    (chosen.folder / "net.json").write_text(json.dumps(to_plain(report.interface), indent=1))
+    (chosen.folder / "net.json").write_text(report.json())
     arrays = data()
     (chosen.folder / "digits.h").write_text(c_arrays(arrays))
     for name, array in arrays.items():

@@ -84,12 +84,12 @@ class ExportReport:
 
     @property
     def flash_bytes(self) -> int:
-        """Bytes that are only read: code and constants."""
+        """Bytes that are only read, code and constants."""
         return self.code_bytes + self.constant_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes that are written: the state, and the largest workspace, as one is enough where entries run one after
+        """Bytes that are written, the state and the largest workspace, as one is enough where entries run one after
         the other. Feeds, results and the stack are the caller's."""
         return self.interface.state.nbytes + max(entry.workspace_bytes for entry in self.interface.entries)
 
