@@ -2,8 +2,9 @@
 
     python benchmarks/startup.py [--workloads A,B] [--peer jax:PYTHON]... [--runs 5] [--threads 1] [--no-bytecode]
 
-For each workload staticgrad starts *cold*, with an empty cache of programs, and *warm*, when an earlier process has
-compiled the same; a peer always starts cold. NumPy is imported and the data are drawn before the clock starts. What
+For each workload staticgrad starts *cold*, with an empty cache of programs, *warm*, when an earlier process has
+compiled the same, and *loaded*, without its compiler: an earlier process has exported the program, and building it is
+to load that file. A peer always starts cold. NumPy is imported and the data are drawn before the clock starts. What
 modules are compiled to lies in a folder of the benchmark's own, filled before anything is measured; with
 ``--no-bytecode`` Python compiles them every time. The least of several runs is told, in milliseconds.
 """
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 PHASES = ("import", "build", "first call")
@@ -44,12 +46,42 @@ def measure(peer: str, workload: str, threads: int) -> Times:
     return dict(zip(PHASES, (imported - started, built - imported, called - built), strict=True))
 
 
+def export(workload: str, path: str) -> None:
+    """Write the program of a workload to a file."""
+    from catalog import load
+    from peers import Settings
+    from peers.staticgrad_program import build
+
+    loaded = load(workload, 0)
+    executable: Any = build(loaded, Settings(1)).compile()
+    executable(*loaded.feeds[0])
+    executable.export(path, format="program")
+
+
+def measure_loaded(workload: str, path: str) -> Times:
+    """The seconds of each phase of an exported program, in this process."""
+    from catalog import load
+
+    feeds = load(workload, 0).feeds[0]
+    started = time.perf_counter()
+    import staticgrad
+
+    imported = time.perf_counter()
+    program = staticgrad.load(path)
+    built = time.perf_counter()
+    program(*feeds)
+    called = time.perf_counter()
+    if any(name.startswith(("staticgrad.compiler", "llvmlite")) for name in sys.modules):
+        raise RuntimeError("a loaded program has imported the compiler")
+    return dict(zip(PHASES, (imported - started, built - imported, called - built), strict=True))
+
+
 class Processes:
     """Starts the measuring processes."""
 
     def __init__(self, folder: Path, threads: int, bytecode: bool) -> None:
         self._threads = threads
-        self._cache = folder / "cache"
+        self._cache, self._exported = folder / "cache", folder / "program"
         self._environment = {
             **os.environ,
             "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
@@ -58,7 +90,18 @@ class Processes:
         }
 
     def run(self, python: str, peer: str, workload: str) -> Times:
-        command = [python, __file__, "--child", peer, workload, str(self._threads)]
+        return self._child(python, "--child", peer, workload, str(self._threads))
+
+    def run_loaded(self, workload: str) -> Times:
+        """The times of the program that ``export`` wrote."""
+        return self._child(sys.executable, "--load", workload, str(self._exported))
+
+    def export(self, workload: str) -> None:
+        """Let a process write the program of a workload, which it compiles."""
+        self._child(sys.executable, "--export", workload, str(self._exported))
+
+    def _child(self, python: str, *arguments: str) -> Times:
+        command = [python, __file__, *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True)
         times: Times = json.loads(done.stdout.splitlines()[-1])
         return times
@@ -82,7 +125,9 @@ def rows(processes: Processes, workload: str, peers: Sequence[tuple[str, str]], 
         processes.forget()
         cold.append(processes.run(sys.executable, "staticgrad", workload))
         warm.append(processes.run(sys.executable, "staticgrad", workload))
-    found = [("staticgrad, cold", least(cold)), ("staticgrad, warm", least(warm))]
+    processes.export(workload)
+    loaded = [processes.run_loaded(workload) for _ in range(runs + 1)][1:]
+    found = [(f"staticgrad, {how}", least(runs)) for how, runs in (("cold", cold), ("warm", warm), ("loaded", loaded))]
     for peer, python in peers:
         processes.run(python, peer, workload)
         found.append((peer, least([processes.run(python, peer, workload) for _ in range(runs)])))
@@ -112,7 +157,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(measure(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
-    else:
-        main()
+    match sys.argv[1:]:
+        case ["--child", peer, workload, threads]:
+            print(json.dumps(measure(peer, workload, int(threads))))
+        case ["--load", workload, path]:
+            print(json.dumps(measure_loaded(workload, path)))
+        case ["--export", workload, path]:
+            export(workload, path)
+            print("{}")
+        case _:
+            main()

@@ -26,6 +26,7 @@ KINDS = (
 )
 OPEN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+WRITABLE = stat.S_IWGRP | stat.S_IWOTH  # by others than the owner
 RENAMES_OPEN_FILES = sys.platform != "win32"
 
 
@@ -68,8 +69,9 @@ def read_regular(path: str | os.PathLike[str]) -> tuple[bytes, os.stat_result]:
         os.close(descriptor)
 
 
-def replace(path: str | os.PathLike[str], data: bytes) -> None:
-    """Make ``path`` a file of these bytes; whoever opens it meanwhile finds what was there before.
+def replace(path: str | os.PathLike[str], data: bytes, *, owned: bool = False) -> None:
+    """Make ``path`` a file of these bytes; whoever opens it meanwhile finds what was there before. One that is
+    ``owned`` nobody but its owner may write to, whatever the process's umask or the old file's mode.
 
     Raises:
         FormatError: the path is empty or names what is no regular file.
@@ -83,12 +85,13 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
     if before is not None:  # it must be writable, though it is not the file that is written
         os.close(os.open(target, os.O_WRONLY | OPEN))
     _remove_abandoned(target)
-    descriptor, temporary = _create(target, 0o666 if before is None else 0o600)
+    taken = WRITABLE if owned else 0
+    descriptor, temporary = _create(target, (0o666 if before is None else 0o600) & ~taken)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             if before is not None:
-                _take_over(file.fileno(), before, target)
+                _take_over(file.fileno(), before, target, taken)
             file.flush()
             os.fsync(file.fileno())
             if RENAMES_OPEN_FILES:
@@ -102,8 +105,8 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
         raise
 
 
-def _take_over(descriptor: int, before: os.stat_result, path: str) -> None:
-    """Give an open file the owner and the mode that another one has."""
+def _take_over(descriptor: int, before: os.stat_result, path: str, taken: int) -> None:
+    """Give an open file the owner and the mode that another one has, without the bits that are taken from it."""
     if sys.platform != "win32":
         now = os.fstat(descriptor)
         if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
@@ -112,7 +115,9 @@ def _take_over(descriptor: int, before: os.stat_result, path: str) -> None:
             except PermissionError as error:
                 text = f"the file's owner {before.st_uid}:{before.st_gid} cannot be kept"
                 raise PermissionError(errno.EPERM, text, path) from error
-        os.fchmod(descriptor, stat.S_IMODE(before.st_mode))  # after the owner, whose change takes bits of the mode
+        os.fchmod(
+            descriptor, stat.S_IMODE(before.st_mode) & ~taken
+        )  # after the owner, whose change takes bits of the mode
 
 
 def _create(target: str, mode: int) -> tuple[int, str]:

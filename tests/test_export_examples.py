@@ -22,7 +22,6 @@ from source_tree import ROOT
 
 import staticgrad as sg
 from staticgrad.compiler.emit.target import AVX512, current_target
-from staticgrad.runtime.export.export import ExportReport
 
 Array = np.ndarray[Any, np.dtype[Any]]
 EXAMPLES, SUPPORT = ROOT / "examples", ROOT / "tests" / "support"
@@ -225,15 +224,6 @@ def test_the_same_program_trains_on_other_processors(
 # -- Cortex-M ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def rings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExportReport]:
-    """The export of the net for a microcontroller."""
-    folder, module = tmp_path_factory.mktemp("rings"), example("cortex-m/rings.py")
-    module.main([str(folder)])
-    report = sg.export(folder / "again.o", module.Net().executables(), target="cortex-m4", optimize="size")
-    return folder, report
-
-
 def ring_losses() -> list[float]:
     """Each twentieth loss in Python."""
     module = example("cortex-m/rings.py")
@@ -241,10 +231,24 @@ def ring_losses() -> list[float]:
     return [float(step(*module.data())[0]) for _ in range(200)][19::20]
 
 
+@pytest.mark.parametrize(
+    ("target", "settings"),
+    [
+        ("cortex-m4", []),
+        pytest.param("cortex-m4-soft", ["FLOATS=-mfloat-abi=soft"], marks=pytest.mark.slow),
+        pytest.param(
+            "cortex-m7",
+            ["CPU=cortex-m7", "FLOATS=-mfloat-abi=hard -mfpu=fpv5-sp-d16", "BOARD=mps2-an500"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
 @needs("make", "arm-none-eabi-gcc", "qemu-system-arm")
-def test_a_microcontroller_trains_to_the_losses_of_the_session(rings: tuple[Path, ExportReport]) -> None:
-    folder, report = rings
-    printed = made("cortex-m", folder, "CC=arm-none-eabi-gcc -Werror")
+def test_a_microcontroller_trains_to_the_losses_of_the_session(
+    target: str, settings: list[str], tmp_path: Path
+) -> None:
+    example("cortex-m/rings.py").main([str(tmp_path), "--target", target])
+    printed = made("cortex-m", tmp_path, "CC=arm-none-eabi-gcc -Werror", *settings)
     found = [float(x) for x in re.findall(r"^step \d+: loss (\S+)$", printed, re.MULTILINE)]
     np.testing.assert_allclose(found, ring_losses(), rtol=1e-3, atol=2e-6)
     assert "32 of 32 points right" in printed
@@ -252,10 +256,16 @@ def test_a_microcontroller_trains_to_the_losses_of_the_session(rings: tuple[Path
     assert used is not None
     assert 100 < int(used[1]) < 1024
 
-    linked = linker_map((folder / "rings.map").read_text(encoding="utf-8"))
-    assert sum(n for section, name, n in linked if name == "rings.o") == report.flash_bytes
-    ram = [n for section, name, n in linked if section.startswith(".bss")]
-    assert sum(ram) == report.ram_bytes
+
+@needs("make", "arm-none-eabi-gcc", "qemu-system-arm")
+def test_the_report_says_what_the_linker_finds(tmp_path: Path) -> None:
+    module = example("cortex-m/rings.py")
+    module.main([str(tmp_path)])
+    report = sg.export(tmp_path / "rings.o", module.Net().executables(), target="cortex-m4", optimize="size")
+    made("cortex-m", tmp_path)
+    linked = linker_map((tmp_path / "rings.map").read_text(encoding="utf-8"))
+    assert sum(n for _, name, n in linked if name == "rings.o") == report.flash_bytes
+    assert sum(n for section, _, n in linked if section.startswith(".bss")) == report.ram_bytes
 
 
 def linker_map(text: str) -> list[tuple[str, str, int]]:

@@ -320,13 +320,16 @@ def test_the_interpreter_is_free_while_a_program_runs(waiting: LoadedProgram) ->
 
 
 class Later:
-    """A call in a thread of its own, which has to wait."""
+    """A call in a thread of its own, which has to wait though it gets the interpreter over and over."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.done = threading.Event()
-        self.thread = threading.Thread(target=lambda: (call(), self.done.set()))
+    def __init__(self, call: Callable[[], object], program: LoadedProgram) -> None:
+        self.began, self.done = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=lambda: (self.began.set(), call(), self.done.set()))
         self.thread.start()
-        assert not self.done.wait(0.05)
+        self.began.wait()
+        for _ in range(200):
+            program.wait(np.array(1))  # gives the interpreter away
+        assert not self.done.is_set()
 
     def end(self) -> None:
         self.thread.join()
@@ -334,20 +337,18 @@ class Later:
 
 
 def test_runs_that_read_the_state_go_side_by_side_and_those_that_write_alone(waiting: LoadedProgram) -> None:
-    flag = np.array(1)
     with Running(waiting.look), Running(waiting.look) as running:
         assert waiting.read().tolist() == [2, 4, 6, 8]
         assert waiting.get("n") == 0
         assert waiting.copy().step(X, 0)[1]["count"] == 1
-        steps = [Later(lambda: waiting.step(X, 0)), Later(lambda: waiting.set("n", 4))]
-        assert waiting.wait(flag)[1] == 1
-        reads = Later(waiting.read)  # behind them
+        steps = [Later(call, waiting) for call in (lambda: waiting.step(X, 0), lambda: waiting.set("n", 4))]
+        reads = Later(waiting.read, waiting)  # behind them
         assert running.thread.is_alive()
     for later in (*steps, reads):
         later.end()
     with Running(waiting.hold):
-        assert waiting.wait(flag)[1] == 1
-        others = [Later(call) for call in (waiting.read, lambda: waiting.get("w"), lambda: waiting.hold(flag))]
+        calls = waiting.read, lambda: waiting.get("w"), lambda: waiting.hold(np.array(1))
+        others = [Later(call, waiting) for call in calls]
     for later in others:
         later.end()
     assert waiting.read().tolist() == [4, 8, 12, 16]
@@ -668,6 +669,23 @@ def test_a_digest_accepts_one_file_whoever_wrote_it(tmp_path: Path) -> None:
             sg.load(path, digest=wrong)
 
 
+def test_what_is_written_may_be_loaded_whatever_the_umask(tmp_path: Path) -> None:
+    path, content = tmp_path / "file", handmade.content()
+    before = os.umask(0)
+    try:
+        assert program_file.write(path, content) == digest(path)
+        assert path.stat().st_mode & 0o777 == 0o644
+        assert len(sg.load(path)) == 3
+        path.chmod(0o666)
+        program_file.write(path, content)
+        assert path.stat().st_mode & 0o777 == 0o644
+        path.chmod(0o600)
+        program_file.write(path, content)
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     written(tmp_path / "file", handmade.content())
     (tmp_path / "link").symlink_to("file")
@@ -907,3 +925,33 @@ def test_entries_of_several_executables_share_the_state(g: sg.Graph, tmp_path: P
     assert found["w"].tolist() == [4, 6, 8]
     assert (found["both"][0].tolist(), found["both"][1]) == ([2, 3, 4], 9)
     assert sess.run(w).tolist() == [1, 1, 1]
+
+
+@needs_export
+def test_an_export_may_be_loaded_whatever_the_umask(g: sg.Graph, tmp_path: Path) -> None:
+    x = sg.placeholder((3,), name="x")
+    exported: Any = sg.Session(g).compile(x * 2, x)
+    before = os.umask(0o002)
+    try:
+        report = exported.export(tmp_path / "double", format="program")
+    finally:
+        os.umask(before)
+    assert sg.load(tmp_path / "double")([1, 2, 3]).tolist() == [2, 4, 6]
+    assert report.digest == digest(tmp_path / "double")
+
+
+@needs_export
+def test_an_entry_says_what_it_does_to_the_state(g: sg.Graph, tmp_path: Path) -> None:
+    x, w = sg.placeholder((3,), name="x"), sg.Variable(np.ones(3, np.float32), name="w")
+    sess = sg.Session(g)
+    export: Any = vars(importlib.import_module("staticgrad.runtime.export.export"))["export"]
+    entries = {
+        "pure": sess.compile(x * 2, x),
+        "read": sess.compile(x * w, x),
+        "write": sess.compile(sg.assign(w, w + x), x),
+        "draw": sess.compile(sg.nn.dropout(x, 0.5), x),
+    }
+    export(tmp_path / "entries", entries, format="program")
+    program = sg.load(tmp_path / "entries")
+    known = [(entry._code.uses_state, entry._code.writes_state) for entry in program.entries.values()]
+    assert known == [(False, False), (True, False), (True, True), (True, True)]

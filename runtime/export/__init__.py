@@ -4,5 +4,5 @@ interface   what is known of an exported program: entries, their arrays, the sta
 entries     the LLVM text of the C functions around the programs
 header      the C header, casadi the functions by which CasADi loads a program
 export      executables to files, by format
-program_file, loaded   the file that Python loads with NumPy alone, and what it becomes
+program_file, loaded   the file that Python loads with NumPy alone, and what it becomes; sharing its state's lock
 """

@@ -107,6 +107,10 @@ def _write_call(f: Function, entry: EntryForm, threads: Value) -> None:
     point_memory(f, entry, table, state, key)
     point_slots(f, entry.form, table, feeds, results, workspace)
     status = f.call(MAIN, "i32", table, workspace, threads)
+    if entry.form.keys:  # a run that has drawn is counted, unless it failed
+        run, succeeded = f.offset(state, RUN, "i64"), f.compare("icmp eq", status, integer(0, "i32"))
+        with f.when(succeeded):
+            f.store(f.binary("add", f.load("i64", run), integer(1)), run)
     repeat_results(f, entry.form, results)
     f.ret(status)
     f.finish()
@@ -128,7 +132,7 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
 
 
 def point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
-    """Enter the addresses of constants and of what lies in the state; count a run that draws random numbers."""
+    """Enter the addresses of constants and of what lies in the state."""
 
     def enter(slot: int, address: Value) -> None:
         f.store(address, f.offset(table, slot, "ptr"))
@@ -140,7 +144,5 @@ def point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key:
     if entry.form.keys:
         for word in (SEED, RUN):
             f.store(f.load("i64", f.offset(state, word, "i64")), f.offset(key, word, "i64"))
-        run = f.offset(state, RUN, "i64")
-        f.store(f.binary("add", f.load("i64", run), integer(1)), run)
     for slot in entry.form.keys:
         enter(slot, key)

@@ -424,13 +424,9 @@ def _write_module(path: Path, made: _Exported) -> ExportReport:
         files[path.with_suffix(".state")] = made.initial
     if len(files) < 2 and not how.is_casadi:
         raise StaticGradError(f"export: expected another ending than that of the header, actual {path}")
-    return _report(files, made, linked)
-
-
-def _report(files: Mapping[Path, bytes], made: _Exported, linked: Linked) -> ExportReport:
-    for path, content in files.items():
-        replace_file(path, content)
-    digest = hashlib.sha256(next(iter(files.values()))).hexdigest()
+    for file, data in files.items():
+        replace_file(file, data)
+    digest = hashlib.sha256(content).hexdigest()
     return ExportReport(tuple(files), made.interface, linked.code_bytes, linked.constant_bytes, digest)
 
 
@@ -465,9 +461,11 @@ def _shared_library(content: bytes) -> bytes:
 
 def _write_program(path: Path, made: Sequence[_Exported]) -> ExportReport:
     from staticgrad.compiler.emit.link import link
-    from staticgrad.runtime.export.program_file import to_bytes
+    from staticgrad.runtime.export import program_file
 
     linked = {one.target.name: one.linked() for one in made}
     images = {target: link(one.object) for target, one in linked.items()}
-    content = to_bytes(made[0].interface, images, made[0].initial)
-    return _report({path: content}, made[0], max(linked.values(), key=lambda one: one.code_bytes))
+    content = program_file.to_bytes(made[0].interface, images, made[0].initial)
+    digest = program_file.write(path, content)
+    largest = max(linked.values(), key=lambda one: one.code_bytes)
+    return ExportReport((path,), made[0].interface, largest.code_bytes, largest.constant_bytes, digest)

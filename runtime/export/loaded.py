@@ -47,6 +47,8 @@ _BYTE, _ARRAY = np.dtype(np.uint8), np.ndarray
 def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedProgram:
     """Load a program that ``export(path, format="program")`` wrote. NumPy is all that has to be installed.
 
+    Of several targets the widest that the processor runs is taken, or the one that ``STATICGRAD_TARGET`` names.
+
     Args:
         path: the file.
         digest: its SHA-256 in 64 hexadecimal digits, which exporting it and ``staticgrad info FILE`` tell. A program

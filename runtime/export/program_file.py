@@ -36,7 +36,7 @@ from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
 from staticgrad.runtime import image
 from staticgrad.runtime.export.interface import ExportInterface, from_plain, to_plain
-from staticgrad.runtime.files import read_regular
+from staticgrad.runtime.files import WRITABLE, read_regular, replace
 from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage
 
 MAGIC = b"\x89SGP\r\n\x1a\n"  # a copy that changes line ends or drops the eighth bit is told
@@ -44,7 +44,6 @@ VERSION = 1
 _DIGEST = struct.Struct("<8s32s")
 _PREFIX = struct.Struct("<8s32sQII")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$@]*", re.ASCII)
-WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @frozen
@@ -114,6 +113,17 @@ def to_bytes(interface: ExportInterface, images: Mapping[str, CodeImage], initia
     return sealed(b"".join([head, text, *sections]))
 
 
+def write(path: str | os.PathLike[str], data: bytes) -> str:
+    """Write a file whole or not at all, so that nobody but its owner may change it; returns its digest.
+
+    Raises:
+        FormatError: the path names no regular file.
+        OSError: it can't be written.
+    """
+    replace(path, data, owned=True)
+    return digest_of(data)
+
+
 def sealed(data: bytes) -> bytes:
     """A file with the digest that its content has."""
     content = data[_DIGEST.size :]
@@ -158,7 +168,8 @@ def _refuse_foreign(path: str | os.PathLike[str], status: os.stat_result, data: 
     if status.st_uid not in (os.geteuid(), 0):
         reason = f"user {status.st_uid} owns the file, neither user {os.geteuid()}, who runs this process, nor root"
     elif status.st_mode & WRITABLE:
-        reason = f"others than its owner may write to the file (mode {stat.S_IMODE(status.st_mode):o})"
+        mode = stat.S_IMODE(status.st_mode)
+        reason = f"others than its owner may write to the file (mode {mode:o}; chmod go-w takes that from them)"
     if reason:
         raise FormatError(
             f"{path}: {reason}; a program is code that would run with your rights.\n  If it is the one that was"
