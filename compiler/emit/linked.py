@@ -104,10 +104,6 @@ def _optimize(llvm: Any, module: Any, machine: Any, optimize: Optimize) -> None:
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
     if optimize == "size":
-        for function in module.functions:
-            if not function.is_declaration:
-                for attribute in ("minsize", "optsize"):
-                    function.add_function_attribute(attribute)
         builder.getModulePassManager().run(module, builder)
     passes = llvm.create_new_module_pass_manager()
     passes.add_merge_functions_pass()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
@@ -35,6 +36,7 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
+WIDE = re.compile(r"\bi(?:6[5-9]|[7-9]\d|[1-9]\d{2,})\b")  # a type of integers of more than 64 bits
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
@@ -190,8 +192,7 @@ class IRModule:
 
     def _attributes(self) -> str:
         """The attributes of all functions: where nobody looks at frames, no tables describe them."""
-        found = ["nounwind"] * (not self.target.isa.unwinds) + ["minsize", "optsize"] * self.target.machine.compact
-        return f"attributes #0 = {{ {' '.join(found)} }}\n" if found else ""
+        return "" if self.target.isa.unwinds else "attributes #0 = { nounwind }\n"
 
 
 @record
@@ -285,7 +286,10 @@ class Function:
         header = ", ".join([self._header] * bool(self._header) + ["ptr %sizes"] * takes_sizes)
         self._lines[1:1] = self._opening
         head, body = f"{self.result} @{self.name}({header})", "\n".join(self._lines)
-        text, linkage = f"{head} {self._attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
+        attributes = self._attributes
+        if self.target.machine.compact:  # shifts of wide integers would be calls of functions that not all linkers have
+            attributes += " noinline" if WIDE.search(body) else " minsize optsize"
+        text, linkage = f"{head} {attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
         declaration = f"declare {linkage}{head}\n"
         definition = Definition("define ", self._internal, text, declaration, frozenset(self._uses))
         self.module.add(self.name, definition, takes_sizes=takes_sizes)

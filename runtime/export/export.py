@@ -287,7 +287,8 @@ class _Exported:
     ) -> None:
         self.target = target
         self.how = how
-        compiled = {entry: _Compiled(executable, target, how) for entry, executable in entries.items()}
+        self._written_for = compact(target) if how.optimize == "size" else target
+        compiled = {entry: _Compiled(executable, self._written_for, how) for entry, executable in entries.items()}
         variables: dict[str, TensorType] = {}
         for one in compiled.values():
             variables |= {slot.name: slot.type for slot in one.interface.slots if isinstance(slot, StateSlot)}
@@ -313,7 +314,9 @@ class _Exported:
         if self.how.is_casadi:
             shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
         write = casadi.text if self.how.is_casadi else text
-        modules = {entry: [write(form, self.target), *self._programs[entry]] for entry, form in self._forms.items()}
+        modules = {
+            entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
+        }
         return link_modules(modules, shared, self.target, self.how.optimize)
 
 
@@ -322,8 +325,7 @@ class _Compiled:
 
     def __init__(self, executable: Executable, target: Target, how: _How) -> None:
         types = executable._latest_types("export")
-        planned_for = compact(target) if how.optimize == "size" else target
-        options = replace(executable._options, target=planned_for, workers=max(1, how.threads))
+        options = replace(executable._options, target=target, workers=max(1, how.threads))
         program = executable._compiler.unloaded(executable._wanted(), types, options)
         self.interface: Interface = program.interface
         self.texts = program.modules
