@@ -7,8 +7,8 @@
 # make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
 # make test-pythons runs what depends on the version of Python on 3.12 to 3.14, with and without the GIL;
 # tests/pythons.py says where it has them from. make test-pythons ARGS="3.14t --short" does less.
-# make cross has Debian install the compilers and the emulators with which tests run programs for aarch64, RISC-V,
-# Cortex-M and WebAssembly, as root.
+# make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node, a
+# browser.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -25,9 +25,9 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds casadi) \
   $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user \
-  gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs
+  gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs clang valgrind chromium
 CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-riscv64 arm-none-eabi-gcc qemu-system-arm \
-  wasm-ld node
+  wasm-ld node clang valgrind chromium
 
 .NOTPARALLEL:
 .PHONY: demo test test-all test-small test-oldest test-systems in-systems test-pythons tests check cross docs bench oracle clean

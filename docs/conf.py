@@ -45,10 +45,12 @@ autodoc_type_aliases = {name: name for name in SAID}
 autodoc_typehints_format = "short"
 maximum_signature_line_length = 100
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|collections|contextlib|os|typing|networkx)\..*"),  # other sites
+    ("py:.*", r"(numpy|collections|contextlib|os|pathlib|typing|networkx)\..*"),  # other sites
     ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
+    ("py:class", r"TypeAliasForwardRef"),  # one of SAID in another type
     ("py:class", r"Picture"),  # what notebooks show
+    ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     ("py:class", r"staticgrad\.(functions\.ArrayFunction|minimization\.OptimizeResult)"),  # told of where they are made
     ("py:class", r"staticgrad\.(scopes\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key

@@ -359,6 +359,8 @@ def test_the_interface_is_the_same_after_json(tmp_path: Path) -> None:
     assert from_plain(to_plain(interface)) == interface
     assert interface.entries[0].structure == ["dict", ["loss", "op"], 0, None]
     assert interface.entries[1].structure == ["list", 0, ["tuple", 1, 2]]
+    assert [x.name for x in interface.entries[0].results] == ["loss"]
+    assert [x.name for x in interface.entries[1].results] == ["linear_1", "linear_1", "argmax"]
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

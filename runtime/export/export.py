@@ -84,12 +84,12 @@ class ExportReport:
 
     @property
     def flash_bytes(self) -> int:
-        """Bytes that are only read: code and constants."""
+        """Bytes that are only read, code and constants."""
         return self.code_bytes + self.constant_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes that are written: the state, and the largest workspace, as one is enough where entries run one after
+        """Bytes that are written, the state and the largest workspace, as one is enough where entries run one after
         the other. Feeds, results and the stack are the caller's."""
         return self.interface.state.nbytes + max(entry.workspace_bytes for entry in self.interface.entries)
 
@@ -343,7 +343,10 @@ class _Compiled:
                              f" {nbytes}: 'slots' is given its memory")  # fmt: skip
         written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
         self._writes = written or bool(self.form.keys)  # which count the runs
-        self.feeds, self.results = ([NamedType(x.name, t) for x, t in typed] for typed in (feeds, results))
+        self.feeds = [NamedType(x.name, t) for x, t in feeds]
+        self.results = [
+            NamedType(key or x.name, t) for key, (x, t) in zip(_keys(executable.fetches), results, strict=True)
+        ]
         self._structure = _structure(executable.fetches, itertools.count())
 
     def entry(self, state: StateLayout, initial: bytes) -> EntryForm:
@@ -367,6 +370,20 @@ class _Compiled:
             form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state,
             has_state and self._writes, self._how.threads,
         )  # fmt: skip
+
+
+def _keys(fetches: Any, key: str = "") -> Iterator[str]:
+    """The name of each result of a nest that gives names: keys, one inside the other; empty elsewhere."""
+    if isinstance(fetches, Tensor):
+        yield key
+        return
+    parts = nest.children(fetches) or ()
+    names = fetches if isinstance(fetches, Mapping) else getattr(fetches, "_fields", None)
+    if is_dataclass(fetches):
+        names = [field.name for field in fields(fetches) if field.init]
+    for number, part in enumerate(parts):
+        own = key if names is None else list(map(str, names))[number]
+        yield from _keys(part, f"{key}/{own}" if key and names is not None else own)
 
 
 def _structure(fetches: Any, numbers: Iterator[int]) -> Any:

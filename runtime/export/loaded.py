@@ -333,7 +333,7 @@ class LoadedProgram:
 
     @property
     def target(self) -> str:
-        """The target whose code runs: the widest of the file that this machine has."""
+        """The target whose code runs, the widest of the file that this machine has."""
         return self._instance.code.target
 
     # -- entries ------------------------------------------------------------------------------------------------------
