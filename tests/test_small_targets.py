@@ -100,7 +100,6 @@ def check_names(target: Target, ops: Sequence[Op]) -> None:
         run = run_of(op, [(op.cases[0], operands(op, op.cases[0], typed(op)[0]))], target.name)
         for content in objects(run.program.modules, target):
             found |= dict.fromkeys(asked_for(content), op.name)
-    assert found
     assert not {name: op for name, op in found.items() if not re.fullmatch(r"mem(cpy|move|set)|__\w+", name)}
 
 
@@ -192,16 +191,8 @@ def test_a_twin_is_shorter_and_known_by_its_name() -> None:
 # -- programs -----------------------------------------------------------------------------------------------------
 
 QUICK = ("riscv64", "cortex-m4", "wasm32-simd128")
-REST = (
-    "cortex-m4-soft",
-    "cortex-m7",
-    "wasm32",
-    "riscv64-size",
-    "cortex-m4-size",
-    "cortex-m7-size",
-    "wasm32-simd128-size",
-    "neon-size",
-)
+REST = ("aarch64-unknown-linux-gnu", "cortex-m4-soft", "cortex-m7", "wasm32", "neon-size", "riscv64-size",
+        "cortex-m4-size", "cortex-m7-size", "wasm32-simd128-size")  # fmt: skip
 
 
 @pytest.mark.parametrize("target", on(*QUICK))

@@ -191,8 +191,9 @@ X86_64 = Machine("x86-64", 512 << 10, replace(LOW_TILES, spare=1))
 ZEN3 = Machine("zen3", 512 << 10, LOW_TILES, interleaved=2)
 ZEN5 = Machine("zen5", 1 << 20, HIGH_TILES)
 AARCH64 = Machine("aarch64", 512 << 10, SHORT_TILES, interleaved=2)
-SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES)
-# One core, so that no work is shared.
+# Of programs that are called by one thread, so that no work is shared; a stack may be short, unless Linux has one.
+SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES, worth_sharing=math.inf)
+OF_TRIPLE = Machine("of a triple", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
 MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, sparing=True, stack_bytes=0,
                           worth_sharing=math.inf)  # fmt: skip
 WASM = Machine("wasm", 256 << 10, LOW_TILES, stack_bytes=0, worth_sharing=math.inf)
