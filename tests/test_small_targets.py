@@ -100,7 +100,6 @@ def check_names(target: Target, ops: Sequence[Op]) -> None:
         run = run_of(op, [(op.cases[0], operands(op, op.cases[0], typed(op)[0]))], target.name)
         for content in objects(run.program.modules, target):
             found |= dict.fromkeys(asked_for(content), op.name)
-    assert found
     assert not {name: op for name, op in found.items() if not re.fullmatch(r"mem(cpy|move|set)|__\w+", name)}
 
 
@@ -171,7 +170,7 @@ def compiled(target: Target, batch: int) -> Program:
 
 @pytest.mark.parametrize(
     ("target", "batch", "most", "arena"),
-    [("cortex-m4", 1, 8000, 9000), ("cortex-m4", 8, 8000, 11000), ("cortex-m4-size", 1, 3600, 1000),
+    [("cortex-m4", 1, 5200, 1000), ("cortex-m4", 8, 5300, 4200), ("cortex-m4-size", 1, 3600, 1000),
      ("cortex-m4-size", 8, 4300, 4200), ("riscv32-size", 1, 4600, 1000), ("wasm32-size", 1, 3600, 1000)],
 )  # fmt: skip
 def test_a_training_step_is_short(target: str, batch: int, most: int, arena: int) -> None:
@@ -186,22 +185,14 @@ def test_a_twin_is_shorter_and_known_by_its_name() -> None:
     assert target_for("cortex-m4-size") is compact(usual)
     assert "minsize" in compiled(compact(usual), 1).modules[0]
     lengths = [sum(map(loaded_bytes, objects(compiled(t, 8).modules, t))) for t in (compact(usual), usual)]
-    assert lengths[0] < 0.7 * lengths[1]
+    assert lengths[0] < 0.85 * lengths[1]
 
 
 # -- programs -----------------------------------------------------------------------------------------------------
 
 QUICK = ("riscv64", "cortex-m4", "wasm32-simd128")
-REST = (
-    "cortex-m4-soft",
-    "cortex-m7",
-    "wasm32",
-    "riscv64-size",
-    "cortex-m4-size",
-    "cortex-m7-size",
-    "wasm32-simd128-size",
-    "neon-size",
-)
+REST = ("aarch64-unknown-linux-gnu", "cortex-m4-soft", "cortex-m7", "wasm32", "neon-size", "riscv64-size",
+        "cortex-m4-size", "cortex-m7-size", "wasm32-simd128-size")  # fmt: skip
 
 
 @pytest.mark.parametrize("target", on(*QUICK))

@@ -136,10 +136,14 @@ def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import plain, plan, versions
 
     def planned(kernel: Contraction, target: Target) -> Planned:
-        return plain.planned(kernel, target) if plain.suits(kernel, target) else versions.planned(kernel, target)
+        if plain.always_suits(kernel, target):
+            return plain.planned(kernel, target)
+        usual = versions.planned(kernel, target)
+        return plain.planned(kernel, target) if plain.suits_better(kernel, target, usual) else usual
 
     def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
-        return not plain.suits(kernel, target) and plan.takes_packed(kernel, target, number)
+        spares = target.machine.compact or target.machine.sparing
+        return not spares and plan.takes_packed(kernel, target, number)
 
     def emit(module: IRModule, planned: PlannedKernel[Contraction, Any], name: str) -> None:
         how = plain.emit_product if isinstance(planned.plan, plain.PlainProduct) else contraction.emit_contraction

@@ -85,6 +85,7 @@ class Machine:
     interleaved: int = 1
     divisor: int = 1
     compact: bool = False  # code is to be short: tiles are small, loops are not unrolled
+    sparing: bool = False  # memory is short: products that would pack much go without
     page: int = PAGE
     far_bytes: int = 2048
     stack_bytes: int = 1 << 20  # that a kernel may take at most; what it needs beyond is in the arena
@@ -190,8 +191,10 @@ X86_64 = Machine("x86-64", 512 << 10, replace(LOW_TILES, spare=1))
 ZEN3 = Machine("zen3", 512 << 10, LOW_TILES, interleaved=2)
 ZEN5 = Machine("zen5", 1 << 20, HIGH_TILES)
 AARCH64 = Machine("aarch64", 512 << 10, SHORT_TILES, interleaved=2)
-SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES)
-# One core, so that no work is shared.
-MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
+# Of programs that are called by one thread, so that no work is shared; a stack may be short, unless Linux has one.
+SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES, worth_sharing=math.inf)
+OF_TRIPLE = Machine("of a triple", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
+MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, sparing=True, stack_bytes=0,
+                          worth_sharing=math.inf)  # fmt: skip
 WASM = Machine("wasm", 256 << 10, LOW_TILES, stack_bytes=0, worth_sharing=math.inf)
 WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)

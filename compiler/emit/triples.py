@@ -10,7 +10,7 @@ import functools
 
 from staticgrad.compiler.emit.codegen import layout_of
 from staticgrad.compiler.emit.isa import ISA
-from staticgrad.compiler.emit.machine import SCALAR
+from staticgrad.compiler.emit.machine import OF_TRIPLE
 from staticgrad.compiler.emit.target import (
     NEON,
     OTHER_TARGETS,
@@ -44,7 +44,7 @@ def target_for(name: str) -> Target:
         return known[name]
     if name.endswith(SIZE) and name.removesuffix(SIZE) in known:
         return compact(known[name.removesuffix(SIZE)])
-    return Target(name, _isa(name), SCALAR)
+    return Target(name, _isa(name), OF_TRIPLE)
 
 
 def _isa(name: str) -> ISA:

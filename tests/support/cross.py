@@ -84,6 +84,7 @@ WASM = Machine(
 )
 MACHINES = {
     "neon": LINUX_ARM,
+    "aarch64-unknown-linux-gnu": LINUX_ARM,
     "riscv64": LINUX_RISCV,
     "cortex-m4": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
     "cortex-m4-soft": _cortex_m("cortex-m4", "mps2-an386", 0x21000000, "-mfloat-abi=soft"),

@@ -1,4 +1,4 @@
-"""Products by one short function: where a target has no vectors and code is to be short.
+"""Products by one short function: where a target has no vectors, and code is to be short or memory is.
 
 Input: a contraction and a target. Output: its plan, and the function around it. All products of a dtype in a module
 share the function of a row:
@@ -22,16 +22,23 @@ from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import aligned_bytes, call_epilogue, multiply_add, span, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
 from staticgrad.extents import largest
 from staticgrad.frozen import frozen
 
 COLUMNS = 4  # side by side
+MOST_SCRATCH = 1 << 10  # bytes that faster plans may need where memory is short
 
 
-def suits(kernel: Contraction, target: Target) -> bool:
-    """True if a product is computed by the function of a row."""
+def always_suits(kernel: Contraction, target: Target) -> bool:
+    """True if a product is computed by the function of a row because code is to be short."""
     return target.machine.compact and tile_lanes(target, kernel.dtype) == 1
+
+
+def suits_better(kernel: Contraction, target: Target, usual: Planned) -> bool:
+    """True if it is because memory is short, and the usual plan needs more of it."""
+    is_long = usual.scratch_bytes(1) > MOST_SCRATCH
+    return target.machine.sparing and tile_lanes(target, kernel.dtype) == 1 and is_long
 
 
 @frozen
