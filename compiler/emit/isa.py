@@ -88,8 +88,8 @@ CORTEX_M4_SOFT_ISA = ISA("cortex-m4-soft", 1, 12, "thumbv7em", floats=(), cpu="c
                          triple="thumbv7em-unknown-none-eabi", relocation="static", pointer_bytes=4)  # fmt: skip
 CORTEX_M7_ISA = ISA("cortex-m7", 1, 32, "thumbv7em", fma=True, rounds=True, cpu="cortex-m7",
                     triple="thumbv7em-unknown-none-eabihf", relocation="static", pointer_bytes=4)  # fmt: skip
-WASM32_ISA = ISA("wasm32", 1, 32, "wasm32", extremes=True, rounds=True, cpu="generic",
+WASM32_ISA = ISA("wasm32", 1, 32, "wasm32", extremes=True, rounds=True, cpu="generic", features="+bulk-memory",
                  triple="wasm32-unknown-unknown", relocation="static", pointer_bytes=4)  # fmt: skip
 WASM32_SIMD128_ISA = ISA("wasm32-simd128", 16, 16, "wasm32", extremes=True, rounds=True, cpu="generic",
-                         features="+simd128", triple="wasm32-unknown-unknown", relocation="static",
+                         features="+bulk-memory,+simd128", triple="wasm32-unknown-unknown", relocation="static",
                          pointer_bytes=4)  # fmt: skip

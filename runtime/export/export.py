@@ -125,8 +125,9 @@ def export(
 
     ``int entry(const void *const *in, void *const *out, void *workspace, void *state)`` takes the addresses of feeds
     and results in their order, memory to work in, and the state: the variables that the entries share, which begin as
-    they are in the session now. It allocates nothing, calls nothing but ``memcpy`` and the like, and has elementary
-    functions inside. A header beside the file names sizes, places, shapes and dtypes.
+    they are in the session now. It allocates nothing and has elementary functions inside; it calls nothing but
+    ``memcpy`` and the like, and the compiler's own library for arithmetic that a processor lacks (64-bit integers,
+    floats). A header beside the file names sizes, places, shapes and dtypes.
 
     ===========  =======================================================================================================
     format       written
