@@ -183,8 +183,13 @@ class IRModule:
         return tuple(text + self._attributes() for text in found)
 
     def _attributes(self) -> str:
-        """The attributes of all functions: where nobody looks at frames, no tables describe them."""
-        found = ["nounwind"] * (not self.target.isa.unwinds) + ["minsize", "optsize"] * self.target.machine.compact
+        """The attributes of all functions: where nobody looks at frames, no tables describe them. Where code is to be
+        short LLVM makes functions of equal pieces; those of RISC-V are jumped to by way of a register that is in use
+        (LLVM 22), so machines say whether they do well by it."""
+        isa = self.target.isa
+        found = ["nounwind"] * (not isa.unwinds)
+        if self.target.machine.compact:
+            found += ["minsize", "optsize", *['"nooutline"'] * (not isa.outlines)]
         return f"attributes #0 = {{ {' '.join(found)} }}\n" if found else ""
 
 
