@@ -86,8 +86,8 @@ RISCV32_ISA = ISA("riscv32", 1, 32, "riscv32", floats=(), cpu="generic-rv32", fe
 CORTEX_M4_ISA = ISA("cortex-m4", 1, 32, "thumbv7em", fma=True, outlines=True, floats=("float",), cpu="cortex-m4",
                     triple="thumbv7em-unknown-none-eabihf", relocation="static", pointer_bytes=4)  # fmt: skip
 CORTEX_M4_SOFT_ISA = ISA("cortex-m4-soft", 1, 12, "thumbv7em", outlines=True, floats=(), cpu="cortex-m4",
-                         features="+soft-float",
-                         triple="thumbv7em-unknown-none-eabi", relocation="static", pointer_bytes=4)  # fmt: skip
+                         features="+soft-float", triple="thumbv7em-unknown-none-eabi", relocation="static",
+                         pointer_bytes=4)  # fmt: skip
 CORTEX_M7_ISA = ISA("cortex-m7", 1, 32, "thumbv7em", fma=True, rounds=True, outlines=True, cpu="cortex-m7",
                     triple="thumbv7em-unknown-none-eabihf", relocation="static", pointer_bytes=4)  # fmt: skip
 WASM32_ISA = ISA("wasm32", 1, 32, "wasm32", extremes=True, rounds=True, cpu="generic",
