@@ -33,14 +33,13 @@ from staticgrad.warned import warn_of_sizes
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.emit.linked import Optimize
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
     from staticgrad.html.markup import Picture
     from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.cfunction_text import SignatureName
-    from staticgrad.runtime.export.export import ExportReport, Format
+    from staticgrad.runtime.export.export import ExportReport, Format, Optimize
     from staticgrad.runtime.native import FastEntry, NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport

@@ -180,6 +180,13 @@ def test_a_training_step_is_short(target: str, batch: int, most: int, arena: int
     assert program.arena_bytes <= arena
 
 
+def test_equal_pieces_of_code_become_functions_where_that_is_right() -> None:
+    """Not on RISC-V, where LLVM jumps to them by a register that they read."""
+    texts = {name: assembly(compiled(target_for(name), 8).modules, target_for(name))
+             for name in ("riscv64-size", "riscv32-size", "cortex-m4-size")}  # fmt: skip
+    assert [name for name, text in texts.items() if "OUTLINED_FUNCTION" in text] == ["cortex-m4-size"]
+
+
 def test_a_twin_is_shorter_and_known_by_its_name() -> None:
     usual = target_for("cortex-m4")
     assert target_for("cortex-m4-size") is compact(usual)
@@ -190,6 +197,7 @@ def test_a_twin_is_shorter_and_known_by_its_name() -> None:
 
 # -- programs -----------------------------------------------------------------------------------------------------
 
+EMULATED = [name for name in MACHINES if name != "neon"]  # which has tests of its own
 QUICK = ("riscv64", "cortex-m4", "wasm32-simd128")
 REST = ("aarch64-unknown-linux-gnu", "cortex-m4-soft", "cortex-m7", "wasm32", "neon-size", "riscv64-size",
         "cortex-m4-size", "cortex-m7-size", "wasm32-simd128-size")  # fmt: skip
@@ -213,7 +221,7 @@ def test_all_cases_of_each_op(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", on(*MACHINES))
+@pytest.mark.parametrize("target", on(*EMULATED))
 def test_edge_values_of_each_elementwise_op(target: str, tmp_path: Path) -> None:
     check_edges(target, tmp_path)
 
@@ -274,7 +282,7 @@ def test_a_training_step_of_a_small_net(target: str, batch: int, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "conv"])
-@pytest.mark.parametrize("target", on(*MACHINES, "cortex-m4-size"))
+@pytest.mark.parametrize("target", on(*EMULATED, "cortex-m4-size"))
 def test_a_training_step_of_the_demo(target: str, name: str, tmp_path: Path) -> None:
     check_training(target, name, 8, tmp_path)
 

@@ -37,6 +37,7 @@ class ISA:
     prefetches: bool = False  # cache lines, by an instruction
     unwinds: bool = False  # what a program is called by may look at its frames, of debuggers and exceptions
     guarded: bool = False  # a stack ends at a page that nobody may touch, so each page of a long frame is touched
+    outlines: bool = False  # LLVM may make functions of equal pieces of code, where that is to be short
     floats: tuple[str, ...] = ("float", "double")  # the types that have arithmetic; of others functions are called
     cpu: str = ""  # of the code generator, and its features
     features: str = ""
@@ -82,11 +83,12 @@ RISCV64_ISA = ISA("riscv64", 1, 32, "riscv64", fma=True, guarded=True, cpu="gene
                   features=_enabled(("m", "a", "f", "d", "c", "zicsr", "zifencei")), abi="lp64d")  # fmt: skip
 RISCV32_ISA = ISA("riscv32", 1, 32, "riscv32", floats=(), cpu="generic-rv32", features=_enabled(("m", "a", "c")),
                   triple="riscv32-unknown-none-elf", abi="ilp32", relocation="static", pointer_bytes=4)  # fmt: skip
-CORTEX_M4_ISA = ISA("cortex-m4", 1, 32, "thumbv7em", fma=True, floats=("float",), cpu="cortex-m4",
+CORTEX_M4_ISA = ISA("cortex-m4", 1, 32, "thumbv7em", fma=True, outlines=True, floats=("float",), cpu="cortex-m4",
                     triple="thumbv7em-unknown-none-eabihf", relocation="static", pointer_bytes=4)  # fmt: skip
-CORTEX_M4_SOFT_ISA = ISA("cortex-m4-soft", 1, 12, "thumbv7em", floats=(), cpu="cortex-m4", features="+soft-float",
-                         triple="thumbv7em-unknown-none-eabi", relocation="static", pointer_bytes=4)  # fmt: skip
-CORTEX_M7_ISA = ISA("cortex-m7", 1, 32, "thumbv7em", fma=True, rounds=True, cpu="cortex-m7",
+CORTEX_M4_SOFT_ISA = ISA("cortex-m4-soft", 1, 12, "thumbv7em", outlines=True, floats=(), cpu="cortex-m4",
+                         features="+soft-float", triple="thumbv7em-unknown-none-eabi", relocation="static",
+                         pointer_bytes=4)  # fmt: skip
+CORTEX_M7_ISA = ISA("cortex-m7", 1, 32, "thumbv7em", fma=True, rounds=True, outlines=True, cpu="cortex-m7",
                     triple="thumbv7em-unknown-none-eabihf", relocation="static", pointer_bytes=4)  # fmt: skip
 WASM32_ISA = ISA("wasm32", 1, 32, "wasm32", extremes=True, rounds=True, cpu="generic", features="+bulk-memory",
                  triple="wasm32-unknown-unknown", relocation="static", pointer_bytes=4)  # fmt: skip

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
@@ -36,7 +35,6 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
-WIDE = re.compile(r"\bi(?:6[5-9]|[7-9]\d|[1-9]\d{2,})\b")  # a type of integers of more than 64 bits
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
@@ -191,8 +189,14 @@ class IRModule:
         return tuple(text + self._attributes() for text in found)
 
     def _attributes(self) -> str:
-        """The attributes of all functions: where nobody looks at frames, no tables describe them."""
-        return "" if self.target.isa.unwinds else "attributes #0 = { nounwind }\n"
+        """The attributes of all functions: where nobody looks at frames, no tables describe them. Where code is to be
+        short LLVM makes functions of equal pieces; those of RISC-V are jumped to by way of a register that is in use
+        (LLVM 22), so machines say whether they do well by it."""
+        isa = self.target.isa
+        found = ["nounwind"] * (not isa.unwinds)
+        if self.target.machine.compact:
+            found += ["minsize", "optsize", *['"nooutline"'] * (not isa.outlines)]
+        return f"attributes #0 = {{ {' '.join(found)} }}\n" if found else ""
 
 
 @record
@@ -286,10 +290,7 @@ class Function:
         header = ", ".join([self._header] * bool(self._header) + ["ptr %sizes"] * takes_sizes)
         self._lines[1:1] = self._opening
         head, body = f"{self.result} @{self.name}({header})", "\n".join(self._lines)
-        attributes = self._attributes
-        if self.target.machine.compact:  # shifts of wide integers would be calls of functions that not all linkers have
-            attributes += " noinline" if WIDE.search(body) else " minsize optsize"
-        text, linkage = f"{head} {attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
+        text, linkage = f"{head} {self._attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
         declaration = f"declare {linkage}{head}\n"
         definition = Definition("define ", self._internal, text, declaration, frozenset(self._uses))
         self.module.add(self.name, definition, takes_sizes=takes_sizes)

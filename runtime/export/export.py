@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from staticgrad import nest
-from staticgrad.compiler.emit.linked import Linked, Optimize, link_modules
+from staticgrad.compiler.emit.linked import Linked, link_modules
 from staticgrad.compiler.emit.target import Target, compact, current_target
 from staticgrad.compiler.emit.triples import target_for
 from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 Described = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries as their callers know them
 Format = Literal["object", "shared", "program", "llvm"]
+Optimize = Literal["speed", "size"]
 InitialState = Literal["data", "file"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
@@ -318,7 +319,7 @@ class _Exported:
         modules = {
             entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
         }
-        return link_modules(modules, shared, self.target, self.how.optimize)
+        return link_modules(modules, shared, self.target)
 
 
 class _Compiled:

@@ -110,7 +110,9 @@ def _reduction_function(module: IRModule) -> str:
     start = (place - 183) >> 3
     shift = place - (start << 3)  # between 183 and 190: the product's weight is 2^-shift
     address = f.offset(f.symbol(module.table("two_over_pi", digits)), start.value, "i8")
-    multiply = _fraction if f.word == "i64" else _fraction_by_limbs
+    # Elsewhere LLVM calls functions of the compiler's own library for integers so wide, which a process may not have.
+    is_wide = f.word == "i64" and not f.target.machine.compact
+    multiply = _fraction if is_wide else _fraction_by_limbs
     quadrant, negative, zeros, upper, middle = multiply(mantissa, address, shift.const(190) - shift)
     first = (upper >> 11).convert("sitofp", "double") * 2.0**-53
     second = (((upper & 0x7FF) << 42) | (middle >> 22)).convert("sitofp", "double") * 2.0**-106
