@@ -1,9 +1,10 @@
 """Programs for others, linked: the texts of several LLVM modules come in, one module goes out, in any of its forms.
 
 Each entry brings the modules of its program, which define ``main``, and a module that calls it and defines ``entry``,
-perhaps ``entry_…`` too. Linked together, these get the entry's name and all else is internal, so that programs of any
-number live beside each other. Then LLVM's passes run over the whole: for speed only those that drop what nobody uses
-and what is there twice, as emitters write the form that the code generator wants; for size the pipeline of ``-Oz``.
+perhaps ``entry_…`` too. Linked together, these get the entry's name; all else is internal, under names that begin with
+the entry's and a point, so that programs of any number live beside each other. Then LLVM's passes run over the whole:
+for speed only those that drop what nobody uses and what is there twice, as emitters write the form that the code
+generator wants; for size the pipeline of ``-Oz``.
 
     Linked ::= object | assembly | text | bitcode | shared image
 """
@@ -69,7 +70,7 @@ def link_modules(
             part = parsed("")
             for text in texts:
                 part.link_in(parsed(text))
-            _hide(part)
+            _hide(part, name)
             for function in part.functions:
                 if function.name.startswith(ENTRY) and not function.is_declaration:
                     function.name = f"{name}{function.name.removeprefix(ENTRY)}"
@@ -82,11 +83,13 @@ def link_modules(
         return Linked(content, str(whole), whole.as_bitcode(), *_section_bytes(llvm, content))
 
 
-def _hide(module: Any) -> None:
-    """Make internal what a module defines beside its entries."""
+def _hide(module: Any, entry: str) -> None:
+    """Make internal what a module defines beside its entries, under names that are no names of C: another function of
+    the entry's name would take it from the entry."""
     for item in (*module.functions, *module.global_variables):
         if not item.is_declaration and (not item.name.startswith(ENTRY) or item.linkage.name == "internal"):
             item.visibility, item.linkage = "default", "internal"
+            item.name = f"{entry}.{item.name}"
 
 
 def _machine(llvm: Any, target: Target) -> Any:

@@ -38,7 +38,7 @@ from staticgrad.runtime.cfunction import form_of
 from staticgrad.runtime.cfunction_text import MOST_ON_STACK
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
-from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
+from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.interface import (
     Entry,
     ExportedCheck,
@@ -48,6 +48,7 @@ from staticgrad.runtime.export.interface import (
     layout,
     to_plain,
 )
+from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier, initial_name
 from staticgrad.runtime.files import replace as replace_file
 from staticgrad.tables import byte_text
 from staticgrad.types import TensorType
@@ -248,8 +249,7 @@ def _export(
     if not entries:
         raise GraphError("export: expected executables by the names of their functions, actual none")
     stem = check_identifier(name) if name is not None else identifier(path.stem)
-    for entry in entries:
-        check_identifier(entry)
+    fixed_names(stem, map(check_identifier, entries))
     stores = {id(exe._compiler.store): exe._compiler.store for exe in entries.values()}
     if len(stores) > 1:
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
@@ -310,7 +310,7 @@ class _Exported:
         """The module of all entries."""
         shared = []
         if self.has_initial:
-            shared.append(initial_state(initial_name(self.interface), self.initial, self.target))
+            shared.append(initial_state(initial_name(self.interface.name), self.initial, self.target))
         if self.how.is_casadi:
             shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
         write = casadi.text if self.how.is_casadi else text
