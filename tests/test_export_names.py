@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +107,67 @@ def test_names_that_c_or_cpp_have_given_away_are_refused(tmp_path: Path) -> None
             source = tmp_path / ("a.cpp" if "++" in compiler else "a.c")
             source.write_text(declared.replace("NAME", given))
             subprocess.run([compiler, f"-std={standard.replace('c', 'gnu', 1)}", *STRICT, str(source)], check=True)
+
+
+@pytest.mark.parametrize("fetches", [{1.0: 0, "1.0": 1}, {(1, 2): 0, "(1, 2)": [1]}])
+def test_keys_that_are_one_text_are_refused(fetches: Any, tmp_path: Path) -> None:
+    with Graph() as graph:
+        x = sg.placeholder((2,), name="x")
+        nested = sg.nest.map(lambda number: x * number, fetches)
+    exe = sg.Session(graph).compile(nested, x)
+    with pytest.raises(sg.GraphError, match="keys that are different texts"):
+        exe.export(tmp_path / "a.sgp", "program")
+
+
+def test_a_loaded_program_names_its_entries_and_methods_alone(tmp_path: Path) -> None:
+    summed(["x"]).export(tmp_path / "a.sgp", "program", name="twice")
+    with pytest.raises(AttributeError, match=r"no entry 'twise': a program has copy, entries, get, .*, twice$"):
+        _ = sg.load(tmp_path / "a.sgp").twise
+
+
+# -- files and arguments ----------------------------------------------------------------------------------------------
+
+
+def test_no_file_of_an_export_replaces_another(tmp_path: Path) -> None:
+    exe = summed(["x"], ["w"])
+    for name, how in (("a.h", "data"), ("a.h", "file"), ("a.state", "file")):
+        for format in ("object", "llvm"):
+            with pytest.raises(sg.StaticGradError, match="another ending than that of a file beside it"):
+                exe.export(tmp_path / name, format, initial_state=how)
+    assert not list(tmp_path.iterdir())
+    assert (exe.export(tmp_path / "a.state").files[0]).read_bytes()[1:4] == b"ELF"
+
+
+def test_wrong_arguments_are_told_before_anything_is_compiled(tmp_path: Path) -> None:
+    exe, path = summed(["x"]), tmp_path / "a.o"
+    compiled = exe.session.compile_count
+    entries: Mapping[str, Any] = {"f": exe}
+    wrong: list[tuple[Any, Mapping[str, Any], str]] = [
+        (exe, {}, "executables by the names .* actual <executable"),
+        ([exe], {}, "executables by the names"),
+        ({"f": None}, {}, "actual None as 'f'"),
+        ({3: exe}, {}, "a name that C allows .* actual 3"),
+        (entries, {"name": 3}, "a name that C allows .* actual 3"),
+        (entries, {"target": 3}, "target: expected the name of one, actual 3"),
+        (entries, {"target": [], "format": "program"}, "expected one target"),
+        (entries, {"target": ["generic", "cortex-m4"], "format": "program"}, "'program' is for .* not for cortex-m4"),
+        (entries, {"target": "wasm32", "format": "shared"}, "'shared' is for .* not for wasm32: export an 'object'"),
+    ]
+    for given, how, match in wrong:
+        with pytest.raises(sg.StaticGradError, match=match):
+            sg.export(path, given, **how)
+    for empty in ("", ".", "/"):
+        with pytest.raises(sg.StaticGradError, match="the path of a file"):
+            sg.export(empty, entries)
+    assert exe.session.compile_count == compiled
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_may_be_bytes_and_a_missing_folder_is_named(tmp_path: Path) -> None:
+    exe = summed(["x"])
+    path = tmp_path / "a.o"
+    exe.export(os.fsencode(path))  # type: ignore[arg-type]
+    assert path.exists()
+    with pytest.raises(FileNotFoundError) as caught:
+        exe.export(tmp_path / "none" / "a.o")
+    assert caught.value.filename == str(tmp_path / "none" / "a.o")
