@@ -125,7 +125,11 @@ def _create(target: str, mode: int) -> tuple[int, str]:
     folder, name = os.path.split(target)
     while True:
         path = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN | BINARY, mode)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN | BINARY, mode)
+        except OSError as error:
+            error.filename = target  # which the user has named
+            raise
         try:
             _lock(descriptor, wait=True)
             if os.fstat(descriptor).st_nlink:

@@ -141,7 +141,7 @@ TABLE: dict[str, dict[str, str]] = {
         "reduce_sum reduce_mean reduce_max reduce_min": "write sg.sum(x, axis), sg.mean, sg.max or sg.min",
         "float double long int half": "dtypes are named by their size: sg.float32, sg.float64, sg.int64, sg.float16",
         "cast to_float to_int32": "write sg.astype(x, sg.float32)",
-        "save load": f"{_SAVE}; graphs by sg.save_graph(path, graph) and sg.load_graph(path)",
+        "save": f"{_SAVE}; graphs by sg.save_graph(path, graph) and sg.load_graph(path)",
         "no_gradient": "write sg.stop_gradient(x)",
         "global_variables_initializer initialize_all_variables local_variables_initializer": _NO_INIT,
         "get_variable": "write sg.Variable(value, name=name), or sg.Variable(sg.init.zeros(), shape=shape)",

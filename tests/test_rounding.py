@@ -130,8 +130,8 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
 NOT_OF_FLOATS = """
 Variable assert_ assign bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
 accumulated_grad
-can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad finfo get_default_graph
-is_grad_enabled function
+can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad export finfo
+function get_default_graph is_grad_enabled load load_graph save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call
 randint
 once_differentiable reset_default_graph result_type scan set_grad_enabled value_and_grad vmap while_loop

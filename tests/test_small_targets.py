@@ -195,6 +195,13 @@ def test_a_twin_is_shorter_and_known_by_its_name() -> None:
     assert lengths[0] < 0.85 * lengths[1]
 
 
+@pytest.mark.parametrize("target", ["neon", "wasm32-simd128", "avx2", "avx512"])
+def test_vectors_make_no_twin_longer(target: str) -> None:
+    usual = target_for(target)
+    lengths = [sum(map(loaded_bytes, objects(compiled(t, 8).modules, t))) for t in (compact(usual), usual)]
+    assert lengths[0] < 0.85 * lengths[1]
+
+
 # -- programs -----------------------------------------------------------------------------------------------------
 
 EMULATED = [name for name in MACHINES if name != "neon"]  # which has tests of its own

@@ -78,6 +78,15 @@ def test_tapes_that_consume_and_packed_weights_are_verified() -> None:
         assert np.isfinite(tape[loss])
 
 
+@pytest.mark.parametrize("dtype", [sg.float32, sg.float64])
+def test_random_numbers_are_verified(dtype: np.dtype) -> None:
+    plain, own = sg.random.normal((5, 7), dtype=dtype), sg.random.uniform((40,), dtype=dtype, seed=2**40 + 1)
+    _, turns = sg.scan(lambda c, _: (c, sg.random.uniform((3, 2), dtype=dtype)), 0.0, None, length=4)
+    fetches = [plain, own, turns, sg.random.permutation(9), sg.random.bernoulli(0.5, shape=(8,))]
+    found = sg.Session(seed=3).run(fetches)
+    assert [x.shape for x in found] == [(5, 7), (40,), (4, 3, 2), (9,), (8,)]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_drawn_programs_pass(seed: int) -> None:
     case = random_graph(seed, advanced=seed % 2 == 0)

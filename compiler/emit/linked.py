@@ -1,10 +1,10 @@
 """Programs for others, linked: the texts of several LLVM modules come in, one module goes out, in any of its forms.
 
 Each entry brings the modules of its program, which define ``main``, and a module that calls it and defines ``entry``,
-perhaps ``entry_…`` too. Linked together, these get the entry's name and all else is internal, so that programs of any
-number live beside each other. Then LLVM's pipeline of ``-O2`` runs over the whole, without unrolling and vectorizing,
-which emitters have done: it joins what programs have twice and what runs one after the other. Programs are as fast with
-it as without, and some are a third shorter.
+perhaps ``entry_…`` too. Linked together, these get the entry's name; all else is internal, under names that begin with
+the entry's and a point, so that programs of any number live beside each other. Then LLVM's pipeline of ``-O2`` runs
+over the whole, without unrolling and vectorizing, which emitters have done: it joins what programs have twice and what
+runs one after the other. Programs are as fast with it as without, and some are a third shorter.
 
     Linked ::= object | assembly | text | bitcode | shared image
 """
@@ -67,7 +67,7 @@ def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], ta
             part = parsed("")
             for text in texts:
                 part.link_in(parsed(text))
-            _hide(part)
+            _hide(part, name)
             for function in part.functions:
                 if function.name.startswith(ENTRY) and not function.is_declaration:
                     function.name = f"{name}{function.name.removeprefix(ENTRY)}"
@@ -80,11 +80,13 @@ def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], ta
         return Linked(content, str(whole), whole.as_bitcode(), *_section_bytes(llvm, content))
 
 
-def _hide(module: Any) -> None:
-    """Make internal what a module defines beside its entries."""
+def _hide(module: Any, entry: str) -> None:
+    """Make internal what a module defines beside its entries, under names that are no names of C: another function of
+    the entry's name would take it from the entry."""
     for item in (*module.functions, *module.global_variables):
         if not item.is_declaration and (not item.name.startswith(ENTRY) or item.linkage.name == "internal"):
             item.visibility, item.linkage = "default", "internal"
+            item.name = f"{entry}.{item.name}"
 
 
 def _machine(llvm: Any, target: Target) -> Any:

@@ -19,6 +19,7 @@ from staticgrad.compiler.kernels.kernel import Kernel, LoneKernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.ops.randoms import uniform_at
 from staticgrad.optable import OPS, Array
 
 UNITS = 4  # in the last place, about, by which noisy floats are off
@@ -74,9 +75,14 @@ def run_nest(nest: Nest, arrays: Sequence[Array], noise: Noise | None = None, ra
                 loaded = _load(nest, instr, arrays[instr.access.arg], values)
                 values.append(loaded if noise is None else noise.on(loaded))
             case Compute(op, attrs, args, dtype):
+                operands = [values[a] for a in args]
                 with np.errstate(all="ignore"):
-                    value = np.asarray(OPS[op].reference(attrs, *(values[a] for a in args)), dtype)
-                values.append(value if noise is None else noise.after(value, [values[a] for a in args]))
+                    if OPS[op].draws:  # both key words and the flat index, as lowering computes them
+                        key0, key1, index = operands
+                        value = uniform_at(index, dtype, key0, key1)
+                    else:
+                        value = np.asarray(OPS[op].reference(attrs, *operands), dtype)
+                values.append(value if noise is None else noise.after(value, operands))
             case Reduce(_, arg, dtype):
                 value = _reduce(nest, instr, values[arg]) if nest.inner else values[arg].astype(dtype)
                 values.append(value if noise is None else noise.after(value, [values[arg]]))

@@ -29,8 +29,8 @@ from staticgrad.runtime.cfunction_text import (
     rounded,
     write_entry,
 )
+from staticgrad.runtime.export.names import ON_THREADS
 
-ON_THREADS = "_on_threads"  # behind the name of a function that is given threads
 SEED, RUN = 0, 1  # the words with which a state begins whose program draws random numbers
 
 

@@ -38,7 +38,7 @@ from staticgrad.runtime.cfunction import form_of
 from staticgrad.runtime.cfunction_text import MOST_ON_STACK
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
-from staticgrad.runtime.export.header import check_identifier, header, identifier, initial_name
+from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.interface import (
     Entry,
     ExportedCheck,
@@ -48,7 +48,9 @@ from staticgrad.runtime.export.interface import (
     layout,
     to_plain,
 )
+from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier, initial_name
 from staticgrad.runtime.files import replace as replace_file
+from staticgrad.runtime.image import MACHINE
 from staticgrad.tables import byte_text
 from staticgrad.types import TensorType
 
@@ -61,6 +63,7 @@ Format = Literal["object", "shared", "program", "llvm"]
 Optimize = Literal["speed", "size"]
 InitialState = Literal["data", "file"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+HEADER, STATE = ".h", ".state"  # endings of the files beside
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
 CASADI = "casadi"  # a signature of several functions
 LINKERS = ("cc", "gcc", "clang")
@@ -169,7 +172,7 @@ def export(
         ['train', 'predict'] 128
     """
     how = _How(format, optimize, "slots", None, initial_state, threads)
-    return _export(Path(path), entries, target, name, how)
+    return _export(Path(os.fsdecode(path)), entries, target, name, how)
 
 
 def export_one(
@@ -185,7 +188,7 @@ def export_one(
     threads: int,
 ) -> ExportReport:
     """``export`` of one function, of any signature."""
-    path = Path(path)
+    path = Path(os.fsdecode(path))
     whole = executable._with_gradient(signature, wrt, "export") or executable
     function = check_identifier(name) if name is not None else identifier(path.stem)
     entries, described = {function: whole}, None
@@ -247,11 +250,10 @@ def _export(
     described: Described | None = None,
 ) -> ExportReport:
     targets = _targets(target, how.format)
-    if not entries:
-        raise GraphError("export: expected executables by the names of their functions, actual none")
+    _check_path(path, how)
+    _check_entries(entries)
     stem = check_identifier(name) if name is not None else identifier(path.stem)
-    for entry in entries:
-        check_identifier(entry)
+    fixed_names(stem, map(check_identifier, entries))
     stores = {id(exe._compiler.store): exe._compiler.store for exe in entries.values()}
     if len(stores) > 1:
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
@@ -264,12 +266,42 @@ def _export(
 
 
 def _targets(names: str | Sequence[str] | None, format: Format) -> list[Target]:
-    if names is None:
-        return [current_target()]
-    given = [names] if isinstance(names, str) else list(names)
-    if len(given) != 1 and format != "program":
-        raise StaticGradError(f"export: expected one target for a file of format {format!r}, actual {given}")
-    return [target_for(name) for name in given]
+    given = [names] if names is None or isinstance(names, str) else names
+    if not isinstance(given, Sequence) or not all(isinstance(name, str | None) for name in given):
+        raise StaticGradError(f"export: target: expected the name of one, actual {names!r}")
+    if len(given) != 1 and (format != "program" or not given):
+        raise StaticGradError(f"export: expected one target for a file of format {format!r}, actual {list(given)}")
+    targets = [current_target() if name is None else target_for(name) for name in dict.fromkeys(given)]
+    runs_on = {"shared": host_arch(), "program": MACHINE}.get(format)
+    for target in targets:
+        if runs_on is not None and (target.isa.triple or (target.isa.arch or host_arch()) != runs_on):
+            raise StaticGradError(
+                f"export: a file of format {format!r} is for {runs_on} here and not for {target.name}: export an"
+                " 'object' and link it there"
+            )
+    return targets
+
+
+def _check_path(path: Path, how: _How) -> None:
+    """Check that each file has a name of its own."""
+    if not path.name:
+        raise StaticGradError(f"export: expected the path of a file, actual {str(path)!r}")
+    beside = [HEADER, *([STATE] if how.initial_state == "file" else [])]
+    if how.format != "program" and not how.is_casadi and path.suffix in beside:
+        raise StaticGradError(f"export: expected another ending than that of a file beside it, actual {path}")
+
+
+def _check_entries(entries: Mapping[str, Executable]) -> None:
+    from staticgrad.runtime.executable import Executable
+
+    wanted = "export: expected executables by the names of their functions, actual"
+    if not isinstance(entries, Mapping):
+        raise GraphError(f"{wanted} {entries!r:.80}: write {{'name': …}}")
+    if not entries:
+        raise GraphError(f"{wanted} none")
+    for name, executable in entries.items():
+        if not isinstance(executable, Executable):
+            raise GraphError(f"{wanted} {executable!r:.80} as {name!r}")
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -312,7 +344,7 @@ class _Exported:
         """The module of all entries."""
         shared = []
         if self.has_initial:
-            shared.append(initial_state(initial_name(self.interface), self.initial, self.target))
+            shared.append(initial_state(initial_name(self.interface.name), self.initial, self.target))
         if self.how.is_casadi:
             shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
         write = casadi.text if self.how.is_casadi else text
@@ -396,7 +428,10 @@ def _structure(fetches: Any, numbers: Iterator[int]) -> Any:
         return None
     parts = [_structure(part, numbers) for part in nest.children(fetches) or ()]
     if isinstance(fetches, Mapping):
-        return ["dict", [key if isinstance(key, int | str) else str(key) for key in fetches], *parts]
+        keys = [key if isinstance(key, int | str) else str(key) for key in fetches]
+        if len(set(keys)) < len(keys):
+            raise GraphError(f"export: expected keys that are different texts, actual {list(fetches)}")
+        return ["dict", keys, *parts]
     if is_dataclass(fetches):
         return ["dict", [field.name for field in fields(fetches) if field.init], *parts]
     return ["list" if isinstance(fetches, list) else "tuple", *parts]
@@ -427,11 +462,6 @@ def _initial(store: SessionState, state: StateLayout) -> bytes:
 def _write_module(path: Path, made: _Exported) -> ExportReport:
     """Write the module of a target, the header beside it, and the state if that is a file."""
     how, format = made.how, made.how.format
-    if format == "shared" and (made.target.isa.triple or made.target.isa.arch not in ("", host_arch())):
-        raise StaticGradError(
-            f"export: a shared library for {made.target.name} cannot be linked on {host_arch()}: export an 'object' and"
-            " link it there"
-        )
     linked = made.linked()
     if format == "llvm":
         content = linked.bitcode if path.suffix == BITCODE else linked.text.encode()
@@ -440,11 +470,9 @@ def _write_module(path: Path, made: _Exported) -> ExportReport:
     files = {path: content}
     if not how.is_casadi:  # which asks the functions
         text = header(made.interface, has_initial=made.has_initial, version=_version())
-        files[path.with_suffix(".h")] = text.encode()
+        files[path.with_suffix(HEADER)] = text.encode()
     if made.initial and how.initial_state == "file":
-        files[path.with_suffix(".state")] = made.initial
-    if len(files) < 2 and not how.is_casadi:
-        raise StaticGradError(f"export: expected another ending than that of the header, actual {path}")
+        files[path.with_suffix(STATE)] = made.initial
     for file, data in files.items():
         replace_file(file, data)
     digest = hashlib.sha256(content).hexdigest()

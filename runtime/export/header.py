@@ -7,12 +7,11 @@ variable has one with its offset in the state. Names of C are made of the graph'
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from staticgrad.errors import GraphError
 from staticgrad.runtime.cfunction import SIGNATURES
-from staticgrad.runtime.export.interface import LINE, Entry, ExportInterface, NamedType
+from staticgrad.runtime.export.interface import LINE, Entry, ExportInterface, NamedType, StateArray
+from staticgrad.runtime.export.names import fixed_names, initial_name, word
 from staticgrad.types import TensorType, sizes
 
 SLOTS = "int NAME(const void *const *in, void *const *out, void *workspace, void *state)"
@@ -40,37 +39,6 @@ C_TYPES = {
     "bfloat16": "uint16_t, the upper half of a float",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-KEYWORDS = frozenset((
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "main",
-    "class", "delete", "new", "operator", "private", "protected", "public", "template", "this", "throw", "try",
-    "using", "virtual", "namespace", "bool", "memcpy", "memmove", "memset",
-))  # fmt: skip
-IDENTIFIER = re.compile(r"[A-Za-z]\w*", re.ASCII)
-
-
-def check_identifier(name: str) -> str:
-    """A name as C and C++ allow it.
-
-    Raises:
-        GraphError: it is none.
-    """
-    if not IDENTIFIER.fullmatch(name) or name in KEYWORDS:
-        raise GraphError(f"export: expected a name that C allows (letters, digits, _), actual {name!r}")
-    return name
-
-
-def identifier(text: str) -> str:
-    """A name for C that resembles a text."""
-    plain = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
-    name = plain if plain[:1].isalpha() else f"n{plain}"
-    return f"{name}_" if name in KEYWORDS else name
-
-
-def initial_name(interface: ExportInterface) -> str:
-    """The name of the constant with the state as it begins."""
-    return f"{interface.name}_initial_state"
 
 
 def header(interface: ExportInterface, *, has_initial: bool, version: str) -> str:
@@ -80,7 +48,7 @@ def header(interface: ExportInterface, *, has_initial: bool, version: str) -> st
         has_initial: whether the state as it begins is a constant of the object.
         version: staticgrad's.
     """
-    guard = f"{interface.name.upper()}_H"
+    guard, constants = f"{interface.name.upper()}_H", _Constants(interface)
     lines = [
         f"/* {interface.name}: compiled by staticgrad {version} for {interface.target}.",
         " *",
@@ -91,16 +59,16 @@ def header(interface: ExportInterface, *, has_initial: bool, version: str) -> st
         f"#ifndef {guard}", f"#define {guard}",
         "#include <stddef.h>", "#include <stdint.h>",
         "#ifdef __cplusplus", 'extern "C" {', "#endif",
-        *_state(interface, has_initial),
+        *_state(interface, has_initial, constants),
         *(THREADS if any(entry.threads for entry in interface.entries) else ()),
     ]  # fmt: skip
     for entry in interface.entries:
-        lines += ["", *_entry(entry)]
+        lines += ["", *_entry(entry, constants)]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", f"#endif /* {guard} */", ""]
     return "\n".join(lines)
 
 
-def _state(interface: ExportInterface, has_initial: bool) -> Iterator[str]:
+def _state(interface: ExportInterface, has_initial: bool, constants: _Constants) -> Iterator[str]:
     state, prefix = interface.state, interface.name.upper()
     yield ""
     yield f"/* Workspaces and the state begin at a multiple of {prefix}_ALIGNMENT bytes. */"
@@ -109,32 +77,31 @@ def _state(interface: ExportInterface, has_initial: bool) -> Iterator[str]:
         return
     yield ""
     if has_initial:
-        yield f"/* The state, a copy of {initial_name(interface)} at first: offsets in bytes. */"
+        yield f"/* The state, a copy of {initial_name(interface.name)} at first: offsets in bytes. */"
     else:
         yield "/* The state, which begins as the file beside this header: offsets in bytes. */"
     yield f"#define {prefix}_STATE_BYTES {state.nbytes}"
-    places = _named(((x.name, x.type) for x in state.arrays), f"{prefix}_STATE_", ("BYTES",))
     if state.draws:
         yield f"#define {prefix}_STATE_SEED 0 /* int64_t, of random numbers */"
         yield f"#define {prefix}_STATE_RUN 8 /* int64_t: how many runs have drawn random numbers */"
-    for (constant, text), array in zip(places, state.arrays, strict=True):
-        yield f"#define {constant} {array.offset} /* {text} */"
+    for array in state.arrays:
+        yield f"#define {constants.name(f'{prefix}_STATE_', array)} {array.offset} /* {_described(array)} */"
     if has_initial:
-        yield f"extern const unsigned char {initial_name(interface)}[{prefix}_STATE_BYTES];"
+        yield f"extern const unsigned char {initial_name(interface.name)}[{prefix}_STATE_BYTES];"
 
 
-def _entry(entry: Entry) -> Iterator[str]:
+def _entry(entry: Entry, constants: _Constants) -> Iterator[str]:
     prefix = entry.name.upper()
     yield f"/* {entry.name} */"
     if entry.signature == "slots":
         yield f"#define {prefix}_WORKSPACE_BYTES {entry.workspace_bytes}"
-        yield from _places(entry.feeds, f"{prefix}_IN_", f"{prefix}_INS")
-        yield from _places(entry.results, f"{prefix}_OUT_", f"{prefix}_OUTS")
+        yield from _places(entry.feeds, f"{prefix}_IN", constants)
+        yield from _places(entry.results, f"{prefix}_OUT", constants)
         prototype = SLOTS
     else:
         for way, arrays in (("in", entry.feeds), ("out", entry.results)):
             for place, array in enumerate(arrays):
-                yield f"/* {way}[{place}]: {_comment(array.name)}, {type_text(array.type)} */"
+                yield f"/* {way}[{place}]: {_described(array)} */"
         prototype = SIGNATURES[entry.signature].prototype  # type: ignore[index]
     for number, check in enumerate(entry.checks, 1):
         yield f"/* status {number}: {_comment(str(check))} */"
@@ -146,27 +113,35 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield f"{ON_THREADS.replace('NAME', entry.name)};"
 
 
-def _places(arrays: Sequence[NamedType], prefix: str, count: str) -> Iterator[str]:
+def _places(arrays: Sequence[NamedType], prefix: str, constants: _Constants) -> Iterator[str]:
     yield "enum {"
-    for place, (constant, text) in enumerate(_named(((x.name, x.type) for x in arrays), prefix)):
-        yield f"    {constant} = {place}, /* {text} */"
-    yield f"    {count} = {len(arrays)}"
+    for place, array in enumerate(arrays):
+        yield f"    {constants.name(f'{prefix}_', array)} = {place}, /* {_described(array)} */"
+    yield f"    {prefix}S = {len(arrays)}"
     yield "};"
 
 
-def _named(arrays: Iterable[tuple[str, TensorType]], prefix: str, taken: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """The name of a constant for each array, and what a comment says of it."""
-    used = set(taken)
-    named = []
-    for name, type_ in arrays:
-        stem = constant = identifier(name).upper()
+class _Constants:
+    """The names of a header's constants, each once. Those of sizes and counts follow from the names of entries alone;
+    an array whose constant is taken gets a number behind it."""
+
+    def __init__(self, interface: ExportInterface) -> None:
+        self._used = set(fixed_names(interface.name, [entry.name for entry in interface.entries]))
+
+    def name(self, prefix: str, array: NamedType | StateArray) -> str:
+        """The name of an array's constant."""
+        stem = constant = f"{prefix}{word(array.name).upper()}"
         number = 1
-        while constant in used:
+        while constant in self._used:
             number += 1
             constant = f"{stem}_{number}"
-        used.add(constant)
-        named.append((f"{prefix}{constant}", f"{_comment(name)}: {type_text(type_)}"))
-    return named
+        self._used.add(constant)
+        return constant
+
+
+def _described(array: NamedType | StateArray) -> str:
+    """An array's name and type, for a comment."""
+    return f"{_comment(array.name)}: {type_text(array.type)}"
 
 
 def type_text(type_: TensorType) -> str:

@@ -350,8 +350,11 @@ class LoadedProgram:
             raise FetchError(f"no entry {name!r}: the program has {', '.join(self._entries)}") from None
 
     def __getattr__(self, name: str) -> LoadedEntry:
-        if name.startswith("_") or name not in self._entries:
-            raise AttributeError(f"no entry {name!r}: a program has {', '.join(dir(type(self)))}", name=name, obj=self)
+        if name.startswith("_"):
+            raise AttributeError(f"no attribute {name!r}", name=name, obj=self)
+        if name not in self._entries:
+            known = ", ".join(sorted({*(one for one in dir(type(self)) if not one.startswith("_")), *self._entries}))
+            raise AttributeError(f"no entry {name!r}: a program has {known}", name=name, obj=self)
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

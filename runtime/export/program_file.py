@@ -185,7 +185,10 @@ def parse(data: bytes, name: str) -> ProgramFile:
         FormatError: it is no such file, damaged, or of a later version.
     """
     if data[: len(MAGIC)] != MAGIC:
-        raise FormatError(f"{name}: not a program that staticgrad exported")
+        raise FormatError(
+            f"{name}: not a program that staticgrad exported; the state of a session is read by sess.restore(path), a"
+            " graph by sg.load_graph(path)"
+        )
     if len(data) < _PREFIX.size:
         raise FormatError(f"{name}: the file is damaged: {len(data)} bytes are no whole prefix")
     _, digest, length, version, header_length = _PREFIX.unpack_from(data)

@@ -105,15 +105,17 @@ def turn_key(key0: int, key1: int, turn: int) -> tuple[int, int]:
 
 def uniform_reference(shape: tuple[int, ...], dtype: np.dtype, key0: int, key1: int) -> Array:
     """Uniform numbers in [0, 1) for the key words of an op."""
-    index = np.arange(math.prod(shape), dtype=np.uint64)
-    high, low = (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32)
-    w0, w1 = threefry2x32(_word(key0), _word(key1), high, low)
+    return uniform_at(np.arange(math.prod(shape)), dtype, _word(key0), _word(key1)).reshape(shape)
+
+
+def uniform_at(index: Array, dtype: np.dtype, key0: Array, key1: Array) -> Array:
+    """The uniform numbers at flat indices, for key words that broadcast with them; all are integers."""
+    index, keys = index.astype(np.uint64), [key.astype(np.uint32) for key in (key0, key1)]
+    w0, w1 = threefry2x32(*keys, (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32))
     if dtype == float32:
-        unit = (w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-    else:
-        unit = (w0 >> np.uint32(5)).astype(np.float64) * 2.0**26 + (w1 >> np.uint32(6)).astype(np.float64)
-        unit = unit * 2.0**-53
-    return np.asarray(unit.reshape(shape))
+        return np.asarray((w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
+    unit = (w0 >> np.uint32(5)).astype(np.float64) * 2.0**26 + (w1 >> np.uint32(6)).astype(np.float64)
+    return np.asarray(unit * 2.0**-53)
 
 
 @frozen

@@ -174,8 +174,8 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 @functools.lru_cache(maxsize=4096)
 def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
     """A flag that says whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``); else
-    None."""
-    if given.dtype.kind != "f" or given.most_terms == 1 or 0 in (given.m, given.n, given.k):
+    None, as where code is to be short: of all tiles these have the most."""
+    if given.dtype.kind != "f" or given.most_terms == 1 or 0 in (given.m, given.n, given.k) or target.machine.compact:
         return None
     if dots_swap(given, target) is not None:
         return None
