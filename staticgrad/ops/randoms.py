@@ -110,8 +110,9 @@ def uniform_reference(shape: tuple[int, ...], dtype: np.dtype, key0: int, key1: 
 
 def uniform_at(index: Array, dtype: np.dtype, key0: Array, key1: Array) -> Array:
     """The uniform numbers at flat indices, for key words that broadcast with them; all are integers."""
-    index, key0, key1 = index.astype(np.uint64), key0.astype(np.uint32), key1.astype(np.uint32)
-    w0, w1 = threefry2x32(key0, key1, (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32))
+    index = index.astype(np.uint64)
+    high, low = (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32)
+    w0, w1 = threefry2x32(key0.astype(np.uint32), key1.astype(np.uint32), high, low)
     if dtype == float32:
         return np.asarray((w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
     unit = (w0 >> np.uint32(5)).astype(np.float64) * 2.0**26 + (w1 >> np.uint32(6)).astype(np.float64)
