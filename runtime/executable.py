@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from staticgrad.html.markup import Picture
     from staticgrad.runtime.cfunction import CFunction
     from staticgrad.runtime.cfunction_text import SignatureName
-    from staticgrad.runtime.export.export import ExportReport, Format, Optimize
+    from staticgrad.runtime.export.options import Format, Optimize
+    from staticgrad.runtime.export.report import ExportReport
     from staticgrad.runtime.native import FastEntry, NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport

@@ -16,8 +16,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.graph import Graph
-from staticgrad.runtime.export.export import ExportReport
 from staticgrad.runtime.export.interface import Entry, from_plain, to_plain
+from staticgrad.runtime.export.report import ExportReport
 from staticgrad.runtime.state import aligned_empty
 from staticgrad.types import sizes
 

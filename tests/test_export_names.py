@@ -14,8 +14,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.graph import Graph
-from staticgrad.runtime.export.export import ExportReport
 from staticgrad.runtime.export.names import check_identifier, identifier, word
+from staticgrad.runtime.export.report import ExportReport
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only")
 LANGUAGES = [("gcc", "c99"), ("clang", "c2x"), ("g++", "c++11"), ("clang++", "c++20")]

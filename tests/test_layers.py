@@ -67,6 +67,8 @@ LATE = {
     ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",
     ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
     ("staticgrad.runtime.executable", "staticgrad.runtime.export.export"): "exe.export",
+    ("staticgrad.runtime.executable", "staticgrad.runtime.export.options"): "the types of its arguments",
+    ("staticgrad.runtime.executable", "staticgrad.runtime.export.report"): "the type of what it gives",
 }
 
 # A third-party package, and the only places that may import it.

@@ -1,0 +1,156 @@
+"""The programs of an export: executables come in, the module of all their functions goes out, and its interface.
+
+Each executable is compiled once more: for the target, for known sizes, as a program that keeps nothing from call to
+call. Around it a function is written (``entries``, ``casadi``), and all are linked (``emit/linked``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from staticgrad.compiler.emit.linked import Linked, link_modules
+from staticgrad.compiler.emit.target import Target, compact
+from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
+from staticgrad.errors import GraphError
+from staticgrad.optable import Array
+from staticgrad.runtime.cfunction import form_of
+from staticgrad.runtime.cfunction_text import MOST_ON_STACK
+from staticgrad.runtime.export import casadi
+from staticgrad.runtime.export.entries import EntryForm, initial_state, text
+from staticgrad.runtime.export.interface import (
+    Entry,
+    ExportedCheck,
+    ExportInterface,
+    NamedType,
+    StateLayout,
+    layout,
+)
+from staticgrad.runtime.export.names import initial_name
+from staticgrad.runtime.export.nests import described_nest
+from staticgrad.runtime.export.options import ExportOptions
+from staticgrad.types import TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.state import SessionState
+
+Rename = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries under the names that their callers know
+
+
+class ExportedPrograms:
+    """Programs for one target: their interface, the texts of their modules, the state as it begins."""
+
+    def __init__(
+        self,
+        name: str,
+        entries: Mapping[str, Executable],
+        store: SessionState,
+        target: Target,
+        options: ExportOptions,
+        rename: Rename | None,
+    ) -> None:
+        self.target = target
+        self.options = options
+        self._written_for = compact(target) if options.optimize == "size" else target
+        compiled = {entry: _Compiled(executable, self._written_for, options) for entry, executable in entries.items()}
+        variables: dict[str, TensorType] = {}
+        for one in compiled.values():
+            variables |= {slot.name: slot.type for slot in one.interface.slots if isinstance(slot, StateSlot)}
+        state = layout(variables, draws=any(one.form.keys for one in compiled.values()))
+        initial = _initial(store, state)
+        self._forms = {entry: one.entry(state, initial) for entry, one in compiled.items()}
+        self._programs = {entry: one.texts for entry, one in compiled.items()}
+        known = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
+        known = rename(known) if rename is not None else known
+        self.initial = initial if options.has_state else b""
+        self.interface = ExportInterface(name, target.name, known, state if options.has_state else StateLayout())
+
+    @property
+    def has_initial(self) -> bool:
+        """True if the state as it begins is a constant of the module."""
+        return bool(self.initial) and self.options.initial_state == "data" and self.options.format != "program"
+
+    def linked(self) -> Linked:
+        """The module of all entries."""
+        shared = []
+        if self.has_initial:
+            shared.append(initial_state(initial_name(self.interface.name), self.initial, self.target))
+        if self.options.is_casadi:
+            shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
+        write = casadi.text if self.options.is_casadi else text
+        modules = {
+            entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
+        }
+        return link_modules(modules, shared, self.target)
+
+
+class _Compiled:
+    """An executable's program for a target, and the form of its function."""
+
+    def __init__(self, executable: Executable, target: Target, options: ExportOptions) -> None:
+        types = executable._latest_types("export")
+        how = replace(executable._options, target=target, workers=max(1, options.threads))
+        program = executable._compiler.unloaded(executable._wanted(), types, how)
+        self.interface: Interface = program.interface
+        self.texts = program.modules
+        self._options = options
+        feeds, fetched = list(types.items()), executable._fetched()
+        kind, has_state = "slots" if options.is_casadi else options.signature, options.has_state
+        self.form, results = form_of(
+            kind, self.interface, feeds, fetched, options.wrt, caller="export", has_state=has_state
+        )
+        what, nbytes = f"export: {options.signature!r}", self.form.frame_bytes
+        if not has_state and self.form.keys:
+            raise GraphError(f"{what}: the program draws random numbers, which need a state: 'slots'")
+        if not (has_state or options.is_casadi) and nbytes > MOST_ON_STACK:
+            raise GraphError(f"{what}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
+                             f" {nbytes}: 'slots' is given its memory")  # fmt: skip
+        written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
+        self._writes = written or bool(self.form.keys)  # which count the runs
+        self.feeds = [NamedType(x.name, t) for x, t in feeds]
+        self._structure, keys = described_nest(executable.fetches)
+        self.results = [NamedType(key or x.name, t) for key, (x, t) in zip(keys, results, strict=True)]
+
+    def entry(self, state: StateLayout, initial: bytes) -> EntryForm:
+        """The function's form, with a state that lies so."""
+        slots = list(enumerate(self.interface.slots))
+        constants = tuple((n, slot.value.tobytes()) for n, slot in slots if isinstance(slot, ConstantSlot))
+        offsets = {array.name: array.offset for array in state.arrays}
+        variables = tuple((n, offsets[slot.name]) for n, slot in slots if isinstance(slot, StateSlot))
+        own = b"" if self._options.has_state else initial
+        feed_bytes = tuple(feed.type.nbytes for feed in self.feeds)
+        return EntryForm(self.form, constants, variables, own, feed_bytes, self._options.threads)
+
+    def described(self, name: str, form: EntryForm) -> Entry:
+        """The entry as its caller knows it."""
+        has_state = self._options.has_state
+        checks = tuple(
+            ExportedCheck(c.kind, c.message, str(c.source or ""), c.size, c.offset, c.wraps)
+            for c in self.interface.checks
+        )
+        return Entry(
+            name, self._options.signature, tuple(self.feeds), tuple(self.results), self._structure,
+            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state,
+            has_state and self._writes, self._options.threads,
+        )  # fmt: skip
+
+
+def _initial(store: SessionState, state: StateLayout) -> bytes:
+    """The bytes of a state as the session has it."""
+    store.check_open()
+    store.initialize(array.name for array in state.arrays)
+    block = bytearray(state.nbytes)
+
+    def take() -> None:
+        def put(offset: int, value: Array) -> None:
+            block[offset : offset + value.nbytes] = value.tobytes()
+
+        if state.draws:
+            put(0, store.random)
+        for array in state.arrays:
+            put(array.offset, store.array(array.name))
+
+    store.lock.brief(take)
+    return bytes(block)
