@@ -127,8 +127,8 @@ def _user_frame() -> FrameType | None:
 
 @functools.cache
 def is_inside(file: str) -> bool:
-    """True if a file of code belongs to this package, or is what its decorators are made of."""
-    return file.startswith(_ROOTS) or file == contextlib.__file__
+    """True if a file of code belongs to this package, is what its decorators are made of, or starts modules."""
+    return file.startswith((*_ROOTS, "<frozen ")) or file == contextlib.__file__
 
 
 class StaticGradError(Exception):

@@ -425,6 +425,14 @@ def test_compile_refuses(capsys: pytest.CaptureFixture[str], net: Path) -> None:
     assert not out.exists()
 
 
+def test_an_error_of_a_module_that_is_run_names_no_line_of_pythons_own(net: Path) -> None:
+    command = [sys.executable, "-m", "staticgrad", "compile", net, "-o", net.parent / "net.o", "--size", "n=2"]
+    done = subprocess.run([*command, "--name", "for"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "a name that C" in done.stderr
+    assert "frozen" not in done.stderr
+
+
 def test_plan_and_view_of_saved_graphs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with sg.Graph() as graph:
         x = sg.placeholder((8, 16), name="x")
