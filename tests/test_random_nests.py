@@ -215,6 +215,7 @@ def slow_op() -> Iterator[None]:
     class Entry:
         scalar: Any
         reference: Any
+        draws: bool = False
 
     OPS["test_slow"] = cast(Any, Entry(scalar, lambda attrs, x: x))
     yield

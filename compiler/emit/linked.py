@@ -17,7 +17,6 @@ from typing import Any
 from staticgrad.compiler.emit.codegen import TargetMachine, lock
 from staticgrad.compiler.emit.target import Target
 from staticgrad.errors import StaticGradError
-from staticgrad.frozen import frozen
 
 ENTRY, MAIN = "entry", "main"
 CONSTANTS = (
@@ -30,16 +29,24 @@ CONSTANTS = (
 )  # what such sections' names begin with
 
 
-@frozen
 class Linked:
-    """A module in its forms: the relocatable object, LLVM text, LLVM bitcode; and how many bytes of code and of
-    constants it has."""
+    """A module in its forms: ``object`` is the relocatable object, with so many bytes of code and of constants."""
 
-    object: bytes
-    text: str
-    bitcode: bytes
-    code_bytes: int
-    constant_bytes: int
+    def __init__(self, llvm: Any, module: Any, content: bytes) -> None:
+        self._module = module
+        self.object = content
+        self.code_bytes, self.constant_bytes = _section_bytes(llvm, content)
+
+    def text(self) -> str:
+        """LLVM text of the module."""
+        with lock:
+            return str(self._module)
+
+    def bitcode(self) -> bytes:
+        """LLVM bitcode of the module."""
+        with lock:
+            found: bytes = self._module.as_bitcode()
+            return found
 
 
 def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], target: Target) -> Linked:
@@ -76,8 +83,7 @@ def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], ta
             whole.link_in(parsed(text))
         whole.verify()
         _optimize(llvm, whole, machine)
-        content: bytes = machine.emit_object(whole)
-        return Linked(content, str(whole), whole.as_bitcode(), *_section_bytes(llvm, content))
+        return Linked(llvm, whole, machine.emit_object(whole))
 
 
 def _hide(module: Any, entry: str) -> None:

@@ -201,7 +201,7 @@ def _write_module(path: Path, made: ExportedPrograms) -> ExportReport:
     options, format = made.options, made.options.format
     linked = made.linked()
     if format == "llvm":
-        content = linked.bitcode if path.suffix == BITCODE else linked.text.encode()
+        content = linked.bitcode() if path.suffix == BITCODE else linked.text().encode()
     else:
         content = linked.object if format == "object" else _shared_library(linked.object)
     files = {path: content}

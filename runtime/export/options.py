@@ -48,7 +48,6 @@ class ExportOptions:
             raise StaticGradError(f"export: threads: expected from 0 to {MOST_THREADS}, actual {self.threads!r}")
         if self.threads and (not self.has_state or self.format == "program"):
             raise StaticGradError("export: threads: only functions of 'slots' are given threads, and no 'program' is")
-
         if self.wrt is not None and self.signature not in WITH_X:
             raise StaticGradError(f"export: wrt: functions of {self.signature!r} have no x")
 
