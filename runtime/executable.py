@@ -432,8 +432,8 @@ class Executable(vectorcall.Forwarding):
         the state is that of the session now.
 
         Args:
-            signature: the function's type, of those that ``cfunc`` has; ``"slots"`` is given its memory. ``"casadi"`` is
-                CasADi's external function, with the Jacobian, which is declared in the graph for that.
+            signature: the function's type, of those that ``cfunc`` has; ``"slots"`` is given its memory. ``"casadi"``
+                is CasADi's external function, with the Jacobian, which is declared in the graph for that.
             wrt: the feed that is x, as ``cfunc`` has it.
 
         See ``sg.export`` for the other arguments, and for what is raised.
