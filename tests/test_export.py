@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.emit import linked
 from staticgrad.graph import Graph
 from staticgrad.runtime.export.interface import Entry, from_plain, to_plain
 from staticgrad.runtime.export.report import ExportReport
@@ -404,3 +405,24 @@ def test_without_a_compiler_a_shared_library_names_other_formats(monkeypatch: An
     refused(
         'no compiler that links .* export an "object", or a "program"', doubled(), tmp_path / "a.so", format="shared"
     )
+
+
+def test_an_export_that_fails_leaves_nothing_of_llvm_to_the_garbage_collector(monkeypatch: Any, tmp_path: Path) -> None:
+    """A context that was given back before the modules in it has ended the process, at some later collection."""
+    from llvmlite.binding.ffi import ObjectRef
+
+    made: list[Any] = []
+    real = ObjectRef.__init__
+
+    def noted(self: Any, *arguments: Any) -> None:
+        real(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(ObjectRef, "__init__", noted)
+    sg.export(tmp_path / "step.ll", descent(), "llvm")
+    monkeypatch.setattr(linked, "_section_bytes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sg.export(tmp_path / "step.o", descent())
+    kinds = [type(one).__name__ for one in made if one._owned and not one._closed]
+    assert {"ModuleRef", "ContextRef", "TargetMachine"} <= {type(one).__name__ for one in made}
+    assert not {"ModuleRef", "ContextRef", "TargetMachine", "PassBuilder"} & set(kinds)

@@ -52,25 +52,25 @@ def check_large(seed: int, path: Path) -> None:
     assert told is None, f"program {seed}: {told}\n{program}"
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(seed: int, tmp_path: Path) -> None:
     check_graph(seed, tmp_path / "graph")
 
 
-@pytest.mark.parametrize("seed", [*range(12), *range(LAYERS, LAYERS + 12)])
+@pytest.mark.parametrize("seed", [*range(6), *range(LAYERS, LAYERS + 6)])
 def test_large_programs(seed: int, tmp_path: Path) -> None:
     check_large(seed, tmp_path / "program")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(24, 1224, 60))
+@pytest.mark.parametrize("first", range(12, 1212, 60))
 def test_more_random_graphs(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 60):
         check_graph(seed, tmp_path / "graph")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [*range(12, QUICK * 2, 24), *range(LAYERS + 12, LAYERS + QUICK, 24)])
+@pytest.mark.parametrize("first", [*range(6, QUICK * 2, 24), *range(LAYERS + 6, LAYERS + QUICK, 24)])
 def test_more_large_programs(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 24):
         check_large(seed, tmp_path / "program")

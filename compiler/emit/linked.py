@@ -12,11 +12,13 @@ runs one after the other. Programs are as fast with it as without, and some are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Literal
 
 from staticgrad.compiler.emit.codegen import TargetMachine, lock
 from staticgrad.compiler.emit.target import Target
 from staticgrad.errors import StaticGradError
+from staticgrad.frozen import frozen
 
 ENTRY, MAIN = "entry", "main"
 CONSTANTS = (
@@ -29,27 +31,23 @@ CONSTANTS = (
 )  # what such sections' names begin with
 
 
+@frozen
 class Linked:
-    """A module in its forms: ``object`` is the relocatable object, with so many bytes of code and of constants."""
+    """A module in its forms: the relocatable object, of so many bytes of code and of constants, and LLVM's text or
+    bitcode if that was asked for."""
 
-    def __init__(self, llvm: Any, module: Any, content: bytes) -> None:
-        self._module = module
-        self.object = content
-        self.code_bytes, self.constant_bytes = _section_bytes(llvm, content)
-
-    def text(self) -> str:
-        """LLVM text of the module."""
-        with lock:
-            return str(self._module)
-
-    def bitcode(self) -> bytes:
-        """LLVM bitcode of the module."""
-        with lock:
-            found: bytes = self._module.as_bitcode()
-            return found
+    object: bytes
+    code_bytes: int
+    constant_bytes: int
+    ir: bytes
 
 
-def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], target: Target) -> Linked:
+def link_modules(
+    entries: Mapping[str, Sequence[str]],
+    shared: Sequence[str],
+    target: Target,
+    ir: Literal["text", "bitcode"] | None = None,
+) -> Linked:
     """Link the modules of each entry, by the names under which others see them, and those that all ``shared``.
 
     Raises:
@@ -58,15 +56,18 @@ def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], ta
     """
     import llvmlite.binding as llvm
 
-    with lock:
+    # What LLVM has made is given back here, last made first: the garbage collector would give a context back before the
+    # modules in it, whose memory that is.
+    with lock, ExitStack() as stack:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-        machine = _machine(llvm, target)
-        context = llvm.create_context()
+        machine = stack.enter_context(_machine(llvm, target))
+        layout = str(machine.target_data)
+        context = stack.enter_context(llvm.create_context())
 
         def parsed(text: str) -> Any:
-            module = llvm.parse_assembly(text, context)
-            module.triple, module.data_layout = machine.triple, str(machine.target_data)
+            module = stack.enter_context(llvm.parse_assembly(text, context))
+            module.triple, module.data_layout = machine.triple, layout
             return module
 
         whole = parsed("")
@@ -82,8 +83,10 @@ def link_modules(entries: Mapping[str, Sequence[str]], shared: Sequence[str], ta
         for text in shared:
             whole.link_in(parsed(text))
         whole.verify()
-        _optimize(llvm, whole, machine)
-        return Linked(llvm, whole, machine.emit_object(whole))
+        _optimize(llvm, whole, machine, stack)
+        content: bytes = machine.emit_object(whole)
+        forms = {"text": lambda: str(whole).encode(), "bitcode": whole.as_bitcode, None: bytes}
+        return Linked(content, *_section_bytes(llvm, content), forms[ir]())
 
 
 def _hide(module: Any, entry: str) -> None:
@@ -105,12 +108,12 @@ def _machine(llvm: Any, target: Target) -> Any:
     return found.create_target_machine(*names[1:], opt=2, reloc=isa.relocation, codemodel="small", abiname=isa.abi)
 
 
-def _optimize(llvm: Any, module: Any, machine: Any) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+def _optimize(llvm: Any, module: Any, machine: Any, stack: ExitStack) -> None:
+    options = stack.enter_context(llvm.create_pipeline_tuning_options(speed_level=2))
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    passes = llvm.create_new_module_pass_manager()
+    builder = stack.enter_context(llvm.create_pass_builder(machine, options))
+    stack.enter_context(builder.getModulePassManager()).run(module, builder)
+    passes = stack.enter_context(llvm.create_new_module_pass_manager())
     passes.add_merge_functions_pass()
     passes.add_constant_merge_pass()
     passes.add_global_dead_code_eliminate_pass()

@@ -199,10 +199,11 @@ def _check_entries(entries: Mapping[str, Executable]) -> None:
 def _write_module(path: Path, made: ExportedPrograms) -> ExportReport:
     """Write the module of a target, the header beside it, and the state if that is a file."""
     options, format = made.options, made.options.format
-    linked = made.linked()
     if format == "llvm":
-        content = linked.bitcode() if path.suffix == BITCODE else linked.text().encode()
+        linked = made.linked("bitcode" if path.suffix == BITCODE else "text")
+        content = linked.ir
     else:
+        linked = made.linked()
         content = linked.object if format == "object" else _shared_library(linked.object)
     files = {path: content}
     if not options.is_casadi:  # which asks the functions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from staticgrad.compiler.emit.linked import Linked, link_modules
 from staticgrad.compiler.emit.target import Target, compact
@@ -72,8 +72,8 @@ class ExportedPrograms:
         """True if the state as it begins is a constant of the module."""
         return bool(self.initial) and self.options.initial_state == "data" and self.options.format != "program"
 
-    def linked(self) -> Linked:
-        """The module of all entries."""
+    def linked(self, ir: Literal["text", "bitcode"] | None = None) -> Linked:
+        """The module of all entries, if asked for as LLVM's text or bitcode too."""
         shared = []
         if self.has_initial:
             shared.append(initial_state(initial_name(self.interface.name), self.initial, self.target))
@@ -83,7 +83,7 @@ class ExportedPrograms:
         modules = {
             entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
         }
-        return link_modules(modules, shared, self.target)
+        return link_modules(modules, shared, self.target, ir)
 
 
 class _Compiled:
