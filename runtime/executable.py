@@ -448,8 +448,10 @@ class Executable(vectorcall.Forwarding):
             scale.o scale.h
         """
         from staticgrad.runtime.export.export import export_one
+        from staticgrad.runtime.export.options import ExportOptions
 
-        return export_one(path, self, format, target, name, optimize, signature, wrt, initial_state, threads)
+        options = ExportOptions(format, optimize, signature, wrt, initial_state, threads)
+        return export_one(path, self, target, name, options)
 
     def _latest_shapes(self) -> Shapes | None:
         """The shapes of the feeds of the latest program; None before there was one."""

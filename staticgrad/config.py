@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 
 from staticgrad.frozen import frozen
 
@@ -79,6 +80,12 @@ def available_cores() -> int:
         cores = os.cpu_count() or 1
     told = next((number for name in NEIGHBOURS if (number := os.environ.get(name, "")).isdecimal()), "1")
     return max(1, cores // max(1, int(told)))
+
+
+def version() -> str:
+    """The version of this package, as the facade says it, which stands above all that asks."""
+    found: str = vars(sys.modules["staticgrad"])["__version__"]
+    return found
 
 
 def host_arch() -> str:

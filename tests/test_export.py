@@ -399,6 +399,25 @@ def test_what_cannot_be_exported_is_refused_before_a_file_is_written(tmp_path: P
         large.export(path, signature="scalars")
 
 
+def test_a_program_of_another_signature_was_written_and_could_not_be_loaded(tmp_path: Path) -> None:
+    gauss = numbers(lambda x: sg.exp(-x * x), "x")
+    with pytest.raises(sg.StaticGradError, match="a 'program' has functions of 'slots', actual signature 'scalar'"):
+        gauss.export(tmp_path / "gauss", "program", signature="scalar")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("signature", ["casadi", "logp"])
+def test_a_refused_export_declares_nothing_in_the_graph(signature: Any, tmp_path: Path) -> None:
+    gauss = numbers(lambda x: sg.exp(-x * x), "x")
+    before = str(gauss.feeds[0].graph)
+    for wrong in ({"format": "program"}, {"target": "z80"}, {"name": "for"}, {"optimize": "fast"}):
+        with pytest.raises(sg.StaticGradError):
+            gauss.export(tmp_path / "gauss.so", **{"format": "shared", **wrong}, signature=signature)
+    with pytest.raises(sg.StaticGradError):
+        gauss.export(tmp_path / "gauss.h", "object", signature="logp")
+    assert str(gauss.feeds[0].graph) == before
+
+
 def test_without_a_compiler_a_shared_library_names_other_formats(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)

@@ -24,11 +24,10 @@ from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.compiler.emit.triples import target_for
 from staticgrad.config import host_arch
 from staticgrad.errors import GraphError, StaticGradError
-from staticgrad.graph import Tensor
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier
-from staticgrad.runtime.export.options import CASADI, ExportOptions, Format, InitialState, Optimize
+from staticgrad.runtime.export.options import ExportOptions, Format, InitialState, Optimize
 from staticgrad.runtime.export.programs import ExportedPrograms, Rename
 from staticgrad.runtime.export.report import ExportReport
 from staticgrad.runtime.files import replace as replace_file
@@ -101,45 +100,38 @@ def export(
         ['train', 'predict'] 128
     """
     options = ExportOptions(format, optimize, "slots", None, initial_state, threads)
-    return _export(Path(os.fsdecode(path)), entries, target, name, options)
+    place = _checked_path(path, options)
+    return _export(place, entries, _targets(target, format), name, options)
 
 
 def export_one(
     path: str | os.PathLike[str],
     executable: Executable,
-    format: Format,
     target: str | Sequence[str] | None,
     name: str | None,
-    optimize: Optimize,
-    signature: str,
-    wrt: Tensor | None,
-    initial_state: InitialState,
-    threads: int,
+    options: ExportOptions,
 ) -> ExportReport:
-    """``export`` of one function, of any signature."""
-    path = Path(os.fsdecode(path))
-    whole = executable._with_gradient(signature, wrt, "export") or executable
-    function = check_identifier(name) if name is not None else identifier(path.stem)
-    entries, rename = {function: whole}, None
-    if signature == CASADI:
+    """``export`` of one function, of any signature. What derivatives it needs are declared once all else is checked."""
+    place, targets = _checked_path(path, options), _targets(target, options.format)
+    function = check_identifier(name) if name is not None else identifier(place.stem)
+    if options.is_casadi:
         entries = casadi.columns(executable, function)
         rename = functools.partial(casadi.described, executable=executable)
-    options = ExportOptions(format, optimize, signature, wrt, initial_state, threads)
-    return _export(path, entries, target, name, options, rename)
+        return _export(place, entries, targets, name, options, rename)
+    whole = executable._with_gradient(options.signature, options.wrt, "export") or executable
+    return _export(place, {function: whole}, targets, name, options)
 
 
 def _export(
     path: Path,
     entries: Mapping[str, Executable],
-    target: str | Sequence[str] | None,
+    targets: Sequence[Target],
     name: str | None,
     options: ExportOptions,
     rename: Rename | None = None,
 ) -> ExportReport:
     if config.get("BACKEND") == "reference":
         raise StaticGradError("export: the reference backend compiles nothing: there is no program to export")
-    targets = _targets(target, options.format)
-    _check_path(path, options)
     _check_entries(entries)
     stem = check_identifier(name) if name is not None else identifier(path.stem)
     fixed_names(stem, map(check_identifier, entries))
@@ -171,13 +163,15 @@ def _targets(names: str | Sequence[str] | None, format: Format) -> list[Target]:
     return targets
 
 
-def _check_path(path: Path, options: ExportOptions) -> None:
-    """Check that each file has a name of its own."""
+def _checked_path(given: str | os.PathLike[str], options: ExportOptions) -> Path:
+    """The path of the file, if those beside it have names of their own."""
+    path = Path(os.fsdecode(given))
     if not path.name:
         raise StaticGradError(f"export: expected the path of a file, actual {str(path)!r}")
     beside = [HEADER, *([STATE] if options.initial_state == "file" else [])]
     if options.format != "program" and not options.is_casadi and path.suffix in beside:
         raise StaticGradError(f"export: expected another ending than that of a file beside it, actual {path}")
+    return path
 
 
 def _check_entries(entries: Mapping[str, Executable]) -> None:
@@ -207,7 +201,7 @@ def _write_module(path: Path, made: ExportedPrograms) -> ExportReport:
         content = linked.object if format == "object" else _shared_library(linked.object)
     files = {path: content}
     if not options.is_casadi:  # which asks the functions
-        text = header(made.interface, has_initial=made.has_initial, version=_version())
+        text = header(made.interface, has_initial=made.has_initial, version=config.version())
         files[path.with_suffix(HEADER)] = text.encode()
     if made.initial and options.initial_state == "file":
         files[path.with_suffix(STATE)] = made.initial
@@ -215,16 +209,6 @@ def _write_module(path: Path, made: ExportedPrograms) -> ExportReport:
         replace_file(file, data)
     digest = hashlib.sha256(content).hexdigest()
     return ExportReport(tuple(files), made.interface, linked.code_bytes, linked.constant_bytes, digest)
-
-
-@functools.cache
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("staticgrad")
-    except metadata.PackageNotFoundError:
-        return "of a checkout"
 
 
 def _shared_library(content: bytes) -> bytes:

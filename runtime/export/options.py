@@ -44,6 +44,8 @@ class ExportOptions:
                 )
         if self.is_casadi and self.format not in ("shared", "object"):
             raise StaticGradError(f"export: CasADi loads a format of 'shared' or 'object', actual {self.format!r}")
+        if self.format == "program" and not self.has_state:
+            raise StaticGradError(f"export: a 'program' has functions of 'slots', actual signature {self.signature!r}")
         if not isinstance(self.threads, int) or not 0 <= self.threads <= MOST_THREADS:
             raise StaticGradError(f"export: threads: expected from 0 to {MOST_THREADS}, actual {self.threads!r}")
         if self.threads and (not self.has_state or self.format == "program"):

@@ -41,6 +41,7 @@ from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage
 
 MAGIC = b"\x89SGP\r\n\x1a\n"  # a copy that changes line ends or drops the eighth bit is told
 VERSION = 1
+EXTREMES = 16  # bytes: the smallest and the largest index that was found
 _DIGEST = struct.Struct("<8s32s")
 _PREFIX = struct.Struct("<8s32sQII")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$@]*", re.ASCII)
@@ -96,8 +97,7 @@ def to_bytes(interface: ExportInterface, images: Mapping[str, CodeImage], initia
     known = TARGETS | SMALL_TARGETS
     order = sorted(images, key=list(known).index)
     sections = [bytes(initial), *(plain.dump(image.to_plain(images[name])) for name in order)]
-    writer = getattr(sys.modules.get("staticgrad"), "__version__", "unknown")  # the facade's, which stands above
-    header: dict[str, Any] = {"staticgrad": writer, **_platform(), "interface": to_plain(interface)}
+    header: dict[str, Any] = {"staticgrad": config.version(), **_platform(), "interface": to_plain(interface)}
     ends = [0]
     for section in sections:
         ends.append(ends[-1] + len(section))
@@ -283,9 +283,6 @@ def _check_interface(interface: ExportInterface, state: tuple[int, int]) -> None
             raise ValueError(f"an entry of name {entry.name!r:.80}")
         if any(check.offset + EXTREMES > entry.workspace_bytes for check in entry.checks if check.kind == "bounds"):
             raise ValueError("a check whose indices lie outside of the workspace")
-
-
-EXTREMES = 16  # bytes: the smallest and the largest index that was found
 
 
 # -- for this machine -------------------------------------------------------------------------------------------------
