@@ -25,9 +25,10 @@ from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.target import Target
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Tensor
-from staticgrad.runtime.cfunction_text import NULL, is_null, item, point_slots, repeat_results, rounded
-from staticgrad.runtime.export.entries import EntryForm, point_memory
-from staticgrad.runtime.export.interface import LINE, Entry, NamedType
+from staticgrad.runtime.addresses import ALIGNMENT
+from staticgrad.runtime.cfunction_text import NULL, is_null, item, rounded
+from staticgrad.runtime.export.entries import CallMemory, EntryForm
+from staticgrad.runtime.export.interface import Entry, NamedType
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -88,25 +89,20 @@ def text(entry: EntryForm, target: Target) -> str:
     module.declare(MAIN, "i32", ["ptr", "ptr", "ptr"])
     f = module.function(ENTRY, ["ptr", "ptr", "ptr", "ptr", "i32"], "i32", internal=False)
     arguments, wanted, _, words, _ = f.params
-    table, key = f.stack(WORD * (form.slots + 1)), f.stack(2 * WORD)
+    memory = CallMemory(f, entry)
     feeds, results = f.stack(WORD * max(form.feeds, 1)), f.stack(WORD * max(len(form.results), 1))
     zeros = f.symbol(module.data("zeros", bytes(max(entry.feed_bytes, default=WORD) or WORD)))
-    state = f.symbol(module.data("state", entry.initial)) if entry.initial else NULL
     address = f.emit("i64", f"ptrtoint {words} to i64")
-    begin = f.binary("and", f.binary("add", address, integer(LINE - 1)), integer(-LINE))
+    begin = f.binary("and", f.binary("add", address, integer(ALIGNMENT - 1)), integer(-ALIGNMENT))
     frame = f.emit("ptr", f"inttoptr {begin} to ptr")
     for number in range(form.feeds):
         given = item(f, arguments, number)
         f.store(f.select(is_null(f, given), zeros, given), f.offset(feeds, number, "ptr"))
-    unwanted = itertools.accumulate(map(rounded, form.results), initial=rounded(form.arena_bytes))
+    unwanted = itertools.accumulate(map(rounded, form.results), initial=entry.workspace_bytes)
     for number, offset in zip(range(len(form.results)), unwanted):
         given = item(f, wanted, number)
         f.store(f.select(is_null(f, given), f.offset(frame, offset, "i8"), given), f.offset(results, number, "ptr"))
-    point_memory(f, entry, table, state, key)
-    point_slots(f, form, table, feeds, results, frame)
-    status = f.call(MAIN, "i32", table, frame, NULL)
-    repeat_results(f, form, results)
-    f.ret(status)
+    f.ret(memory.run(feeds, results, frame, frame, memory.own_state(), NULL))
     f.finish()
     return module.text()
 
@@ -114,7 +110,7 @@ def text(entry: EntryForm, target: Target) -> str:
 def description(entry: Entry, form: EntryForm, target: Target) -> str:
     """The text of the module with the functions that say how an entry is called."""
     module, name = IRModule(target), entry.name
-    workspace = (form.form.frame_bytes + LINE) // WORD  # CasADi aligns it to a word
+    workspace = (form.form.frame_bytes + ALIGNMENT) // WORD  # CasADi aligns it to a word
     for function, result, value in (("n_in", "i64", len(entry.feeds)), ("n_out", "i64", len(entry.results)),
                                     ("checkout", "i32", 0)):  # fmt: skip
         f = module.function(f"{name}_{function}", [], result, internal=False)

@@ -99,19 +99,16 @@ def _write_slots(module: IRModule, entry: EntryForm) -> None:
 def _write_call(f: Function, entry: EntryForm, threads: Value) -> None:
     """A call of the program in the memory that a function is given."""
     feeds, results, workspace, state = f.params[:4]
-    table, key = f.stack(8 * (entry.form.slots + 1)), f.stack(16)
+    memory = CallMemory(f, entry)
     given = [*([workspace] if entry.workspace_bytes else []), *([state] if entry.uses_state else [])]
     if given:
         end_if(f, any_of(f, [is_null(f, address) for address in given]), integer(WRONG_CALL, "i32"))
     end_if_missing(f, entry.form, feeds, results)
-    point_memory(f, entry, table, state, key)
-    point_slots(f, entry.form, table, feeds, results, workspace)
-    status = f.call(MAIN, "i32", table, workspace, threads)
+    status = memory.run(feeds, results, workspace, workspace, state, threads)
     if entry.form.keys:  # a run that has drawn is counted, unless it failed
         run, succeeded = f.offset(state, RUN, "i64"), f.compare("icmp eq", status, integer(0, "i32"))
         with f.when(succeeded):
             f.store(f.binary("add", f.load("i64", run), integer(1)), run)
-    repeat_results(f, entry.form, results)
     f.ret(status)
     f.finish()
 
@@ -121,28 +118,50 @@ def _write_program(module: IRModule, entry: EntryForm) -> None:
     assert form.frame_bytes <= MOST_ON_STACK
     f = module.function("program", ["ptr", "ptr"], "i32")
     feeds, results = f.params
-    table, key, frame = f.stack(8 * (form.slots + 1)), f.stack(16), f.stack(max(form.frame_bytes, 1))
-    state = f.symbol(module.data("state", entry.initial)) if entry.initial else NULL
-    point_memory(f, entry, table, state, key)
-    point_slots(f, form, table, feeds, results, f.offset(frame, rounded(form.arena_bytes), "i8"))
-    status = f.call(MAIN, "i32", table, frame, NULL)
-    repeat_results(f, form, results)
-    f.ret(status)
+    memory, frame = CallMemory(f, entry), f.stack(max(form.frame_bytes, 1))
+    unwanted = f.offset(frame, entry.workspace_bytes, "i8")
+    f.ret(memory.run(feeds, results, frame, unwanted, memory.own_state(), NULL))
     f.finish()
 
 
-def point_memory(f: Function, entry: EntryForm, table: Value, state: Value, key: Value) -> None:
-    """Enter the addresses of constants and of what lies in the state."""
+class CallMemory:
+    """The memory on the stack of a function that calls a program: the table of slots, the key of random numbers. It is
+    made before the function opens a block."""
 
-    def enter(slot: int, address: Value) -> None:
-        f.store(address, f.offset(table, slot, "ptr"))
+    def __init__(self, f: Function, entry: EntryForm) -> None:
+        self._f = f
+        self._entry = entry
+        self._table, self._key = f.stack(8 * (entry.form.slots + 1)), f.stack(16)
 
-    for slot, content in entry.constants:
-        enter(slot, f.symbol(f.module.data(f"constant{slot}", content)))
-    for slot, offset in entry.variables:
-        enter(slot, f.offset(state, offset, "i8"))
-    if entry.form.keys:
-        for word in (SEED, RUN):
-            f.store(f.load("i64", f.offset(state, word, "i64")), f.offset(key, word, "i64"))
-    for slot in entry.form.keys:
-        enter(slot, key)
+    def own_state(self) -> Value:
+        """The address of the state of a function that is not given it, constant data."""
+        f, content = self._f, self._entry.initial
+        return f.symbol(f.module.data("state", content)) if content else NULL
+
+    def run(
+        self, feeds: Value, results: Value, workspace: Value, unwanted: Value, state: Value, threads: Value
+    ) -> Value:
+        """Call the program, and give its status. Results whose address is null lie in the memory ``unwanted``."""
+        f, form = self._f, self._entry.form
+        self._point(state)
+        point_slots(f, form, self._table, feeds, results, unwanted)
+        status = f.call(MAIN, "i32", self._table, workspace, threads)
+        repeat_results(f, form, results)
+        return status
+
+    def _point(self, state: Value) -> None:
+        """Enter the addresses of constants and of what lies in the state."""
+        f, entry = self._f, self._entry
+
+        def enter(slot: int, address: Value) -> None:
+            f.store(address, f.offset(self._table, slot, "ptr"))
+
+        for slot, content in entry.constants:
+            enter(slot, f.symbol(f.module.data(f"constant{slot}", content)))
+        for slot, offset in entry.variables:
+            enter(slot, f.offset(state, offset, "i8"))
+        if entry.form.keys:
+            for word in (SEED, RUN):
+                f.store(f.load("i64", f.offset(state, word, "i64")), f.offset(self._key, word, "i64"))
+        for slot in entry.form.keys:
+            enter(slot, self._key)

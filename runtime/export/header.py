@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from staticgrad.runtime.addresses import ALIGNMENT
 from staticgrad.runtime.cfunction import SIGNATURES
-from staticgrad.runtime.export.interface import LINE, Entry, ExportInterface, NamedType, StateArray
+from staticgrad.runtime.export.interface import Entry, ExportInterface, NamedType, StateArray
 from staticgrad.runtime.export.names import fixed_names, initial_name, word
 from staticgrad.types import TensorType, sizes
 
@@ -72,7 +73,7 @@ def _state(interface: ExportInterface, has_initial: bool, constants: _Constants)
     state, prefix = interface.state, interface.name.upper()
     yield ""
     yield f"/* Workspaces and the state begin at a multiple of {prefix}_ALIGNMENT bytes. */"
-    yield f"#define {prefix}_ALIGNMENT {LINE}"
+    yield f"#define {prefix}_ALIGNMENT {ALIGNMENT}"
     if not state.nbytes:
         return
     yield ""

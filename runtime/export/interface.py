@@ -17,9 +17,10 @@ from typing import Any
 
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
+from staticgrad.runtime.addresses import ALIGNMENT
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, sizes
 
-LINE = 64  # bytes to which workspace, state and each variable in it are aligned
+DEEPEST = 64  # of nests
 MOST_BYTES = 1 << 46  # of an array, a workspace or a state that is believed in
 
 
@@ -49,10 +50,6 @@ class StateLayout:
     arrays: tuple[StateArray, ...] = ()
     draws: bool = False
     nbytes: int = 0
-
-    def offset(self, name: str) -> int:
-        """The offset of a variable."""
-        return next(array.offset for array in self.arrays if array.name == name)
 
 
 CHECK_KINDS = ("bounds", "assertion", "numerics")
@@ -114,10 +111,10 @@ class ExportInterface:
 
 def layout(variables: Mapping[str, TensorType], *, draws: bool) -> StateLayout:
     """The layout of a state: variables in order, each at the next line."""
-    arrays, end = [], LINE if draws else 0
+    arrays, end = [], ALIGNMENT if draws else 0
     for name, type_ in variables.items():
         arrays.append(StateArray(name, type_, end))
-        end += -(-type_.nbytes // LINE) * LINE
+        end += -(-type_.nbytes // ALIGNMENT) * ALIGNMENT
     return StateLayout(tuple(arrays), draws, end)
 
 
@@ -169,11 +166,11 @@ def from_plain(data: Any) -> ExportInterface:
     state = _field(data, "state", dict)
     arrays = tuple(StateArray(*_name_and_type(item), _count(item, "offset")) for item in _field(state, "arrays", list))
     known = StateLayout(arrays, _field(state, "draws", bool), _count(state, "bytes"))
-    if any(x.offset % LINE or x.offset + x.type.nbytes > known.nbytes for x in arrays):
+    if any(x.offset % ALIGNMENT or x.offset + x.type.nbytes > known.nbytes for x in arrays):
         raise FormatError("a variable lies outside of the state")
-    if len({x.name for x in arrays}) < len(arrays) or (known.draws and known.nbytes < LINE):
+    if len({x.name for x in arrays}) < len(arrays) or (known.draws and known.nbytes < ALIGNMENT):
         raise FormatError("a state that contradicts itself")
-    ends = [LINE if known.draws else 0, *(x.offset + x.type.nbytes for x in arrays)]
+    ends = [ALIGNMENT if known.draws else 0, *(x.offset + x.type.nbytes for x in arrays)]
     if any(x.offset < end for x, end in zip(arrays, ends, strict=False)):
         raise FormatError("variables that overlap")
     entries = tuple(map(_entry, _field(data, "entries", list)))
@@ -194,7 +191,7 @@ def _entry(data: Any) -> Entry:
     return Entry(
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
         _count(data, "workspace"), tuple(map(_check, _field(data, "checks", list))), _field(data, "uses_state", bool),
-        _field(data, "writes_state", bool), _count(data, "threads") if "threads" in data else 0,
+        _field(data, "writes_state", bool), _count(data, "threads"),
     )  # fmt: skip
 
 
@@ -204,9 +201,6 @@ def _check(data: Any) -> ExportedCheck:
         raise FormatError(f"kind: expected one of {', '.join(CHECK_KINDS)}, actual {kind!r:.80}")
     texts = _field(data, "message", str), _field(data, "source", str)
     return ExportedCheck(kind, *texts, _count(data, "size"), _count(data, "offset"), _field(data, "wraps", bool))
-
-
-DEEPEST = 64  # of nests
 
 
 def _check_structure(structure: Any, leaves: list[int], depth: int) -> None:
