@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from staticgrad.errors import FormatError
 from staticgrad.optable import Array
 from staticgrad.runtime import tensorfile
-from staticgrad.runtime.tensorfile import digest_of
+from staticgrad.runtime.tensorfile import check_digest, digest_of
 
 FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
@@ -50,9 +50,7 @@ def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], note
         )
     if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
         return
-    expected, actual = notes.get("digest"), digest_of(values, notes)
-    if actual != expected:
-        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
+    check_digest(path, values, notes)
 
 
 def random_state(path: str | os.PathLike[str], notes: Mapping[str, str]) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ import struct
 
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
-from staticgrad.runtime.files import check_regular
+from staticgrad.runtime.files import read_regular
 
 MAGIC = b"\x7fELF"
 MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv", 252: "hexagon", 94: "xtensa"}
@@ -71,13 +71,19 @@ def read(path: str | os.PathLike[str]) -> ElfFile:
         FormatError: no ELF file, or a damaged one.
         OSError: the file can't be read.
     """
-    check_regular(path)
-    with open(path, "rb") as file:
-        content = file.read()
+    return parse(read_regular(path)[0], os.fspath(path))
+
+
+def parse(content: bytes, name: str) -> ElfFile:
+    """The sections and symbols of the content of a file; ``name`` is for messages.
+
+    Raises:
+        FormatError: no ELF file, or a damaged one.
+    """
     try:
         return _Reader(content).file()
     except (struct.error, ValueError) as error:
-        raise FormatError(f"{os.fspath(path)}: no ELF file, or a damaged one: {error}") from None
+        raise FormatError(f"{name}: no ELF file, or a damaged one: {error}") from None
 
 
 class _Reader:

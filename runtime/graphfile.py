@@ -209,9 +209,7 @@ def _check_arrays(path: str | os.PathLike[str], values: Mapping[str, Array], not
         hint = ", which sess.restore reads" if form.startswith("staticgrad.checkpoint") else ""
         raise FormatError(f"{path}: expected the format {FORMAT}{VERSION}, actual {form or 'none'}{hint}")
     version = _check_version(path, int(number))
-    actual = tensorfile.digest_of(values, notes)
-    if notes.get("digest") != actual:
-        raise FormatError(f"{path}: the file is damaged\n  expected digest {notes.get('digest')}\n  actual   {actual}")
+    tensorfile.check_digest(path, values, notes)
     return version
 
 

@@ -88,6 +88,17 @@ def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
+def check_digest(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
+    """Check that arrays and notes have the digest that is noted.
+
+    Raises:
+        FormatError: they have another one.
+    """
+    expected, actual = notes.get("digest"), digest_of(values, notes)
+    if actual != expected:
+        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays and the notes of a file.
 

@@ -34,6 +34,7 @@ from staticgrad import config
 from staticgrad.errors import StaticGradError
 from staticgrad.graph import Tensor
 from staticgrad.optable import FUNCTIONS, OPS, Op
+from staticgrad.runtime.export.options import FORMATS, OPTIMIZE
 from staticgrad.types import DTYPES, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from staticgrad.compiler.program import Program
 
 BAD_INPUT = 2
-FORMATS = ("object", "shared", "program", "llvm")  # of exports
 WHOLE = "run"  # the entry of a graph that has none
 DEMO_NEEDS = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm"}  # packages by module
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -155,7 +155,7 @@ def _compile_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", metavar="T", action="append",
         help="the processor to compile for, default this one; may be repeated for a program",
     )  # fmt: skip
-    parser.add_argument("--optimize", choices=("speed", "size"), default="speed", help="default speed")
+    parser.add_argument("--optimize", choices=OPTIMIZE, default=OPTIMIZE[0], help=f"default {OPTIMIZE[0]}")
     parser.add_argument("--name", metavar="N", help="what the names in C begin with; default: that of OUT")
     parser.add_argument(
         "--entry", metavar="NAME", action="append", default=[],
@@ -347,11 +347,13 @@ def _program(path: Path) -> tuple[Program, list[str], list[str]]:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
+    from staticgrad.runtime.export.export import export
     from staticgrad.runtime.graphfile import read
     from staticgrad.runtime.session import Session
-    from staticgrad.saving import bound, load_graph, whole
+    from staticgrad.saving import bound, graph_of, whole
 
-    graph = load_graph(arguments.file)
+    file = read(arguments.file)
+    graph = graph_of(arguments.file, file)
     entries = graph.entries or {WHOLE: whole(graph)}
     for name in arguments.entry:
         if name not in entries:
@@ -359,19 +361,12 @@ def _compile(arguments: argparse.Namespace) -> None:
             raise StaticGradError(f"{arguments.file}: there is no entry {name!r}, expected one of {there}")
     chosen = bound({name: entries[name] for name in arguments.entry or entries}, dict(arguments.size))
     session = Session(graph)
-    if arguments.state is not None or read(arguments.file).state is not None:
+    if arguments.state is not None or file.state is not None:
         session.restore(arguments.state or arguments.file)
     programs = {name: session.compile(fetches, feeds) for name, (fetches, feeds) in chosen.items()}
-    from staticgrad.runtime.export.export import export
-
-    several = arguments.target is not None and len(arguments.target) > 1
-    target = arguments.target if several or arguments.target is None else arguments.target[0]
-    print(
-        export(
-            arguments.out, programs, format=arguments.format, target=target, name=arguments.name,
-            optimize=arguments.optimize,
-        )
-    )  # fmt: skip
+    targets = arguments.target or [None]
+    how = {name: getattr(arguments, name) for name in ("format", "name", "optimize")}
+    print(export(arguments.out, programs, target=targets if len(targets) > 1 else targets[0], **how))
 
 
 def _view(arguments: argparse.Namespace) -> None:

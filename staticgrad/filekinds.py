@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from staticgrad import nest
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
+from staticgrad.runtime import elf, files, graphfile, tensorfile
+from staticgrad.runtime.export import program_file
 from staticgrad.tables import byte_text, table
 
 if TYPE_CHECKING:
@@ -49,9 +52,7 @@ def kind_of(path: Path) -> FileKind:
         FormatError: it is of no kind that is known.
         OSError: it can't be read.
     """
-    from staticgrad.runtime.files import check_regular
-
-    size = check_regular(path).st_size
+    size = files.check_regular(path).st_size
     with path.open("rb") as file:
         head = file.read(HEAD)
     for kind in KINDS:
@@ -75,15 +76,14 @@ def printable(text: str) -> str:
 
 def is_graph_text(head: bytes, size: int) -> bool:
     """True if a file begins as the text of a graph does, with a header or without."""
-    return head.startswith((b"staticgrad graph", b"%", b"# ", b"body "))
+    return head.startswith((graphfile.MAGIC.strip(), b"%", b"# ", b"body "))
 
 
 def _graph(path: Path) -> str:
-    from staticgrad.parser import parse_saved
-    from staticgrad.runtime import graphfile
+    from staticgrad.saving import graph_of
 
     file = graphfile.read(path)
-    graph = parse_saved(file.text, file.arrays)
+    graph = graph_of(path, file)
     of_ops = Counter(node.op.name for node in graph.nodes).most_common()
     feeds = [y for node in graph.nodes if node.op.name == "placeholder" for y in node.outputs]
     variables = [x.type for x in graph.variables.values()]
@@ -104,8 +104,6 @@ def _graph(path: Path) -> str:
 
 
 def _entry(name: str, entry: GraphEntry) -> str:
-    from staticgrad import nest
-
     feeds = ", ".join(f"{printable(x.name)}[{', '.join(map(str, shape))}]" for x, shape in entry.feeds.items())
     return f"{printable(name)}({feeds}) -> {len(nest.flatten(entry.fetches))}"
 
@@ -123,8 +121,6 @@ def _is_tensors(head: bytes, size: int) -> bool:
 
 
 def _tensors(path: Path) -> str:
-    from staticgrad.runtime import graphfile, tensorfile
-
     notes = tensorfile.headers(path)[1]
     if notes.get("format", "").startswith(graphfile.FORMAT) and "graph" in notes:
         return _graph(path)
@@ -133,9 +129,7 @@ def _tensors(path: Path) -> str:
 
 def tensors_text(path: Path) -> str:
     """The arrays and notes of a safetensors file."""
-    from staticgrad.runtime.tensorfile import headers
-
-    entries, notes = headers(path)
+    entries, notes = tensorfile.headers(path)
     rows = [(printable(e.name), str(list(e.shape)), e.dtype, str(e.nbytes)) for e in entries]
     lines = [table(("name", "shape", "dtype", "bytes"), rows, right=(3,))]
     lines.append(f"\n{len(entries)} arrays, {byte_text(sum(e.nbytes for e in entries))}")
@@ -148,8 +142,6 @@ _SIZES = re.compile(r"^#define (\w+_(?:WORKSPACE|STATE)_BYTES) ([0-9]{1,18})\b",
 
 
 def _object(path: Path) -> str:
-    from staticgrad.runtime import elf
-
     file = elf.read(path)
     header = memory_of_header(path.with_suffix(".h"))
     state = sum(nbytes for name, nbytes in header if name.endswith("_STATE_BYTES"))
@@ -180,9 +172,7 @@ def memory_of_header(path: Path) -> list[tuple[str, int]]:
 
 
 def _program(path: Path) -> str:
-    from staticgrad.runtime.export.program_file import describe
-
-    return rows_text((word, printable(text)) for word, text in describe(path))
+    return rows_text((word, printable(text)) for word, text in program_file.describe(path))
 
 
 # -- LLVM IR --------------------------------------------------------------------------------------------------------
@@ -218,8 +208,8 @@ def _problem(path: Path) -> str:
 KINDS: tuple[FileKind, ...] = (
     FileKind("a graph", is_graph_text, _graph),
     FileKind("a checkpoint or another file of arrays", _is_tensors, _tensors),
-    FileKind("an exported program", lambda head, size: head.startswith(b"\x89SGP\r\n\x1a\n"), _program),
-    FileKind("an object file or shared library", lambda head, size: head.startswith(b"\x7fELF"), _object),
+    FileKind("an exported program", lambda head, size: head.startswith(program_file.MAGIC), _program),
+    FileKind("an object file or shared library", lambda head, size: head.startswith(elf.MAGIC), _object),
     FileKind("LLVM IR", lambda head, size: head.startswith((b"; ModuleID", b"source_filename", b"target ")), _llvm),
     FileKind("LLVM bitcode", lambda head, size: head.startswith(b"BC\xc0\xde"), _bitcode),
     FileKind("a problem of placement", lambda head, size: head.startswith(b"id,"), _problem),

@@ -107,7 +107,15 @@ def load_graph(path: str | os.PathLike[str]) -> Graph:
         >>> sg.Session(graph).run(graph.entries["loss"].fetches)
         array(5., dtype=float32)
     """
-    file = graphfile.read(path)
+    return graph_of(path, graphfile.read(path))
+
+
+def graph_of(path: str | os.PathLike[str], file: graphfile.GraphFile) -> Graph:
+    """The graph of a file that was read; ``path`` is for messages.
+
+    Raises:
+        FormatError: its text is damaged.
+    """
     try:
         return parse_saved(file.text, file.arrays)
     except FormatError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -859,12 +858,7 @@ def test_info_tells_what_a_file_holds(tmp_path: Path, capsys: pytest.CaptureFixt
 
 # -- what executables export ------------------------------------------------------------------------------------------
 
-needs_export = pytest.mark.skipif(
-    importlib.util.find_spec("staticgrad.runtime.export.export") is None, reason="nothing exports yet"
-)
 
-
-@needs_export
 def test_training_goes_on_bit_for_bit(g: sg.Graph, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, t = sg.placeholder((32, 64), name="x"), sg.placeholder((32,), sg.int64, name="t")
@@ -875,8 +869,7 @@ def test_training_goes_on_bit_for_bit(g: sg.Graph, tmp_path: Path) -> None:
     batches = [(rng.normal(size=(32, 64)).astype(np.float32), rng.integers(0, 10, 32)) for _ in range(50)]
     for batch in batches[:5]:
         step(*batch)
-    exported: Any = step
-    exported.export(tmp_path / "step", format="program", name="step")
+    step.export(tmp_path / "step", format="program", name="step")
     program = sg.load(tmp_path / "step")
     for batch in batches:
         expected, actual = step(*batch), program(*batch)
@@ -889,14 +882,12 @@ def test_training_goes_on_bit_for_bit(g: sg.Graph, tmp_path: Path) -> None:
         np.testing.assert_array_equal(other.get(variable), sess.get(variable))
 
 
-@needs_export
 def test_a_failed_run_leaves_the_state_as_a_session_does(g: sg.Graph, tmp_path: Path) -> None:
     x, t = sg.placeholder((4, 3), name="x"), sg.placeholder((4,), sg.int64, name="t")
     w = sg.Variable(np.ones((3, 5), np.float32), name="w")
     loss = sg.nn.cross_entropy(sg.nn.dropout(x, 0.5) @ w, t)
     step = sg.Session(g).compile([loss, sg.optim.SGD(lr=0.1).minimize(loss)], [x, t])
-    exported: Any = step
-    exported.export(tmp_path / "step", format="program")
+    step.export(tmp_path / "step", format="program")
     program = sg.load(tmp_path / "step")
     values = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     for labels in (np.arange(4), np.array([0, 1, 2, 5]), np.array([0, -7, 2, 9]), np.arange(1, 5)):
@@ -909,15 +900,13 @@ def test_a_failed_run_leaves_the_state_as_a_session_does(g: sg.Graph, tmp_path: 
         assert failed[0] == failed[1]
 
 
-@needs_export
 def test_entries_of_several_executables_share_the_state(g: sg.Graph, tmp_path: Path) -> None:
     x = sg.placeholder((3,), name="x")
     w = sg.Variable(np.ones(3, np.float32), name="w")
     add, read = sg.assign(w, w + x), {"w": w * 2.0, "both": (w, sg.sum(w))}
     sess = sg.Session(g)
-    export: Any = vars(importlib.import_module("staticgrad.runtime.export.export"))["export"]
     entries = {"add": sess.compile(add, x), "read": sess.compile(read, [])}
-    export(tmp_path / "both", entries, format="program")
+    sg.export(tmp_path / "both", entries, format="program")
     program = sg.load(tmp_path / "both")
     program.add([1, 2, 3])
     found = program.read()
@@ -927,31 +916,28 @@ def test_entries_of_several_executables_share_the_state(g: sg.Graph, tmp_path: P
     assert sess.run(w).tolist() == [1, 1, 1]
 
 
-@needs_export
 def test_an_export_may_be_loaded_whatever_the_umask(g: sg.Graph, tmp_path: Path) -> None:
     x = sg.placeholder((3,), name="x")
-    exported: Any = sg.Session(g).compile(x * 2, x)
+    doubled = sg.Session(g).compile(x * 2, x)
     before = os.umask(0o002)
     try:
-        report = exported.export(tmp_path / "double", format="program")
+        report = doubled.export(tmp_path / "double", format="program")
     finally:
         os.umask(before)
     assert sg.load(tmp_path / "double")([1, 2, 3]).tolist() == [2, 4, 6]
     assert report.digest == digest(tmp_path / "double")
 
 
-@needs_export
 def test_an_entry_says_what_it_does_to_the_state(g: sg.Graph, tmp_path: Path) -> None:
     x, w = sg.placeholder((3,), name="x"), sg.Variable(np.ones(3, np.float32), name="w")
     sess = sg.Session(g)
-    export: Any = vars(importlib.import_module("staticgrad.runtime.export.export"))["export"]
     entries = {
         "pure": sess.compile(x * 2, x),
         "read": sess.compile(x * w, x),
         "write": sess.compile(sg.assign(w, w + x), x),
         "draw": sess.compile(sg.nn.dropout(x, 0.5), x),
     }
-    export(tmp_path / "entries", entries, format="program")
+    sg.export(tmp_path / "entries", entries, format="program")
     program = sg.load(tmp_path / "entries")
     known = [(entry._code.uses_state, entry._code.writes_state) for entry in program.entries.values()]
     assert known == [(False, False), (True, False), (True, True), (True, True)]

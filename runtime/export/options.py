@@ -11,7 +11,8 @@ from staticgrad.graph import Tensor
 Format = Literal["object", "shared", "program", "llvm"]
 Optimize = Literal["speed", "size"]
 InitialState = Literal["data", "file"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+FORMATS: tuple[Format, ...] = get_args(Format)  # the first is the default
+OPTIMIZE: tuple[Optimize, ...] = get_args(Optimize)
 CASADI = "casadi"  # a signature of several functions
 WITH_X = ("logp", "nlopt", "vector", "scalar", "scalars")  # signatures one of whose feeds is x
 MOST_THREADS = 1024
@@ -35,7 +36,7 @@ class ExportOptions:
     def __post_init__(self) -> None:
         for what, given, known in (
             ("format", self.format, FORMATS),
-            ("optimize", self.optimize, get_args(Optimize)),
+            ("optimize", self.optimize, OPTIMIZE),
             ("initial_state", self.initial_state, get_args(InitialState)),
         ):
             if given not in known:

@@ -5,10 +5,10 @@ Input: the content of an ELF object of a little-endian machine, or of WebAssembl
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
-SYMBOLS, WITHOUT_BITS, ALLOCATED = 2, 8, 2  # types of sections, and a flag
+from staticgrad.runtime import elf
+
 IMPORTS, CODE, DATA = 2, 10, 11  # sections of WebAssembly
 
 
@@ -20,40 +20,14 @@ def machine(content: bytes) -> int:
 
 def asked_for(content: bytes) -> set[str]:
     """The names of functions that an object calls and does not define."""
-    return _asked_by_wasm(content) if content[:4] == b"\0asm" else _asked_by_elf(content)
+    return _asked_by_wasm(content) if content[:4] == b"\0asm" else set(elf.parse(content, "an object").undefined)
 
 
 def loaded_bytes(content: bytes) -> int:
     """The bytes of code and constants."""
     if content[:4] == b"\0asm":
         return sum(len(body) for kind, body in _wasm_sections(content) if kind in (CODE, DATA))
-    return sum(size for kind, flags, _, size, _ in _elf_sections(content) if flags & ALLOCATED and kind != WITHOUT_BITS)
-
-
-def _elf_sections(content: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Type, flags, offset, size and link of each section."""
-    wide = content[4] == 2
-    start = struct.unpack_from("<Q" if wide else "<I", content, 40 if wide else 32)[0]
-    size, count = struct.unpack_from("<HH", content, 58 if wide else 46)
-    for number in range(count):
-        _, kind, flags, _, offset, length, link = struct.unpack_from(
-            "<IIQQQQI" if wide else "<IIIIIII", content, start + number * size
-        )
-        yield kind, flags, offset, length, link
-
-
-def _asked_by_elf(content: bytes) -> set[str]:
-    wide, sections, found = content[4] == 2, list(_elf_sections(content)), set()
-    for kind, _, offset, length, link in sections:
-        if kind != SYMBOLS:
-            continue
-        names, size = sections[link][2], 24 if wide else 16
-        for at in range(offset + size, offset + length, size):  # the first symbol is nothing
-            name, home = struct.unpack_from("<IxxH" if wide else "<I10xH", content, at)
-            if home == 0:
-                begin = names + name
-                found.add(content[begin : content.index(b"\0", begin)].decode())
-    return found
+    return elf.parse(content, "an object").flash
 
 
 def _number(content: bytes, at: int) -> tuple[int, int]:
