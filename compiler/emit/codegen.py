@@ -20,7 +20,6 @@ from typing import Any
 
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target
-from staticgrad.config import host_arch
 from staticgrad.frozen import frozen
 from staticgrad.phases import goes_on, phase
 
@@ -116,7 +115,7 @@ class TargetMachine:
 
     def __init__(self, target: Target, quick: bool = False) -> None:
         isa = target.isa
-        self._llvm = llvm = _llvm() if _is_native(target) else _llvm_for_others()
+        self._llvm = llvm = _llvm() if target.is_native else _llvm_for_others()
         self.triple = self.triple_of(target).encode()
         names = (self.triple, isa.cpu.encode(), isa.features.encode())
         level = QUICK_LEVEL if quick else LEVEL
@@ -130,15 +129,11 @@ class TargetMachine:
     def triple_of(target: Target) -> str:
         """LLVM's name of the machine for which code is made."""
         isa = target.isa
-        return _process_triple() if _is_native(target) else isa.triple or f"{isa.arch}-unknown-linux-gnu"
+        return _process_triple() if target.is_native else isa.triple or f"{isa.arch}-unknown-linux-gnu"
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
             self._llvm.DisposeTargetMachine(self.address)
-
-
-def _is_native(target: Target) -> bool:
-    return not target.isa.triple and target.isa.arch in ("", host_arch())
 
 
 def _process_triple() -> str:

@@ -4,7 +4,7 @@ Each entry brings the modules of its program, which define ``main``, and a modul
 perhaps ``entry_…`` too. Linked together, these get the entry's name; all else is internal, under names that begin with
 the entry's and a point, so that programs of any number live beside each other. Then LLVM's pipeline of ``-O2`` runs
 over the whole, without unrolling and vectorizing, which emitters have done: it joins what programs have twice and what
-runs one after the other. Programs are as fast with it as without, and some are a third shorter.
+runs one after the other.
 
     Linked ::= object | assembly | text | bitcode | shared image
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from staticgrad.compiler.emit.codegen import TargetMachine, lock
+from staticgrad.compiler.emit.codegen import LEVEL, TargetMachine, lock
 from staticgrad.compiler.emit.target import Target
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
@@ -105,7 +105,7 @@ def _machine(llvm: Any, target: Target) -> Any:
         found = llvm.Target.from_triple(names[0])
     except RuntimeError as error:
         raise StaticGradError(f"LLVM has no code generator for {target.name}: {error}") from error
-    return found.create_target_machine(*names[1:], opt=2, reloc=isa.relocation, codemodel="small", abiname=isa.abi)
+    return found.create_target_machine(*names[1:], opt=LEVEL, reloc=isa.relocation, codemodel="small", abiname=isa.abi)
 
 
 def _optimize(llvm: Any, module: Any, machine: Any, stack: ExitStack) -> None:

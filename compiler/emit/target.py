@@ -61,6 +61,11 @@ class Target:
     isa: ISA
     machine: Machine
 
+    @property
+    def is_native(self) -> bool:
+        """True if it is of this machine's architecture, for which LLVM needs no name of another."""
+        return not self.isa.triple and self.isa.arch in ("", host_arch())
+
     def lanes(self, dtype: np.dtype) -> int:
         """The number of elements of ``dtype`` in one register."""
         return max(1, self.isa.vector_bytes // max(dtype.itemsize, 1))
@@ -129,8 +134,7 @@ def processor() -> str:
 def runs_here(target: Target) -> bool:
     """True if this processor has what the target needs."""
     isa = target.isa
-    is_of_host = not isa.triple and isa.arch in ("", host_arch())
-    return is_of_host and (not isa.needs or _host_features().issuperset(isa.needs))
+    return target.is_native and (not isa.needs or _host_features().issuperset(isa.needs))
 
 
 def _widest(targets: dict[str, Target]) -> Target:
