@@ -107,9 +107,9 @@ def expected(epochs: int) -> tuple[list[float], int]:
     losses = []
     for _ in range(epochs):
         starts = range(0, len(labels) - batch + 1, batch)
-        found = [step(data["pixels"][i : i + batch], labels[i : i + batch])[0] for i in starts]
+        found = [step(data["pixels"][i : i + batch], labels[i : i + batch])["loss"] for i in starts]
         losses.append(float(np.mean(found, dtype=np.float64)))
-    found = [predict(image[None])[0] for image in data["test_pixels"]]
+    found = [predict(image[None])["digit"][0] for image in data["test_pixels"]]
     return losses, int(np.sum(np.array(found) == data["test_labels"].ravel()))
 
 
@@ -227,7 +227,7 @@ def ring_losses() -> list[float]:
     """Each twentieth loss in Python."""
     module = example("cortex-m/rings.py")
     step = module.Net().executables()["train_step"]
-    return [float(step(*module.data())[0]) for _ in range(200)][19::20]
+    return [float(step(*module.data())["loss"]) for _ in range(200)][19::20]
 
 
 @pytest.mark.parametrize(

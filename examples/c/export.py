@@ -30,18 +30,17 @@ class Net:
             net = sg.nn.Sequential(*layers)
             self.pixels = sg.placeholder((BATCH, PIXELS), sg.uint8, name="pixels")  # from 0 to 16, as they were scanned
             self.labels = sg.placeholder((BATCH,), sg.uint8, name="labels")
-            loss = sg.nn.cross_entropy(net(scaled(self.pixels)), sg.astype(self.labels, sg.int64))
-            self.train = sg.optim.SGD(lr=0.05, momentum=0.9).minimize(loss)
+            self.loss = sg.nn.cross_entropy(net(scaled(self.pixels)), sg.astype(self.labels, sg.int64))
+            self.train = sg.optim.SGD(lr=0.05, momentum=0.9).minimize(self.loss)
             self.image = sg.placeholder((1, PIXELS), sg.uint8, name="image")
-            digit = sg.argmax(net(scaled(self.image)), 1)
-            self.loss, self.digit = sg.identity(loss, name="loss"), sg.identity(digit, name="digit")
+            self.digit = sg.argmax(net(scaled(self.image)), 1)
 
     def executables(self) -> dict[str, sg.Executable]:
         """Both programs, by the names of their C functions."""
         session = sg.Session(self.graph, seed=0)
         return {
-            "train_step": session.compile([self.loss, self.train], [self.pixels, self.labels]),
-            "predict": session.compile(self.digit, self.image),
+            "train_step": session.compile({"loss": self.loss, "train": self.train}, [self.pixels, self.labels]),
+            "predict": session.compile({"digit": self.digit}, self.image),
         }
 
 

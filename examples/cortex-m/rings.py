@@ -26,17 +26,16 @@ class Net:
             net = sg.nn.Sequential(sg.nn.Linear(2, HIDDEN), sg.nn.Tanh(), sg.nn.Linear(HIDDEN, RINGS))
             self.points = sg.placeholder((POINTS, 2), name="points")
             self.rings = sg.placeholder((POINTS,), sg.int32, name="rings")
-            loss = sg.nn.cross_entropy(net(self.points), self.rings)
-            self.train = sg.optim.Adam(lr=0.05).minimize(loss)
+            self.loss = sg.nn.cross_entropy(net(self.points), self.rings)
+            self.train = sg.optim.Adam(lr=0.05).minimize(self.loss)
             self.point = sg.placeholder((1, 2), name="point")
-            ring = sg.argmax(net(self.point), 1)
-            self.loss, self.ring = sg.identity(loss, name="loss"), sg.astype(ring, sg.int32)
+            self.ring = sg.astype(sg.argmax(net(self.point), 1), sg.int32)
 
     def executables(self) -> dict[str, sg.Executable]:
         """Both programs, by the names of their C functions."""
         session = sg.Session(self.graph, seed=0)
         return {
-            "train_step": session.compile([self.loss, self.train], [self.points, self.rings]),
+            "train_step": session.compile({"loss": self.loss, "train": self.train}, [self.points, self.rings]),
             "predict": session.compile(self.ring, self.point),
         }
 
