@@ -206,6 +206,7 @@ def test_vectors_make_no_twin_longer(target: str) -> None:
 
 EMULATED = [name for name in MACHINES if name != "neon"]  # which has tests of its own
 QUICK = ("cortex-m4",)  # the one that differs most from the machines of the other tests
+SHORT = ("cortex-m4", "wasm32-size")
 REST = ("riscv64", "wasm32-simd128", "aarch64-unknown-linux-gnu", "cortex-m4-soft", "cortex-m7", "wasm32", "neon-size",
         "riscv64-size", "cortex-m4-size", "cortex-m7-size", "wasm32-simd128-size")  # fmt: skip
 
@@ -294,10 +295,22 @@ def test_a_training_step_of_the_demo(target: str, name: str, tmp_path: Path) -> 
     check_training(target, name, 8, tmp_path)
 
 
+@pytest.mark.parametrize("target", on(*SHORT))
+def test_a_few_drawn_programs_where_products_are_computed_by_rows(target: str, tmp_path: Path) -> None:
+    """``contraction/plain.py``, which no host takes."""
+    check_drawn(target, range(3, 6), tmp_path)  # of 0 to 2 one needs more memory than the board has
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", on("riscv64", *WASM))
 def test_drawn_programs(target: str, tmp_path: Path) -> None:
     check_drawn(target, range(10), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", on(*SHORT, "riscv64-size", "cortex-m4-size", "wasm32-simd128-size"))
+def test_drawn_programs_that_are_short(target: str, tmp_path: Path) -> None:
+    check_drawn(target, range(6, 66), tmp_path)
 
 
 @pytest.mark.parametrize("target", on("cortex-m4", "wasm32"))

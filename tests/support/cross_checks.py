@@ -11,6 +11,7 @@ import numpy as np
 from test_op_table import TESTED, TOLERANCE, edge_ops, typed
 
 import staticgrad as sg
+from staticgrad.compiler.emit.triples import target_for
 from staticgrad.demo.nets import RECIPES
 from staticgrad.demo.training import declare as declare_training
 from staticgrad.graph import Graph, Tensor
@@ -97,11 +98,15 @@ def check_training(target: str, name: str, batch: int, folder: Path) -> None:
 
 
 def check_drawn(target: str, seeds: Sequence[int], folder: Path) -> None:
-    """Large programs on the target and on its small twin, and random graphs."""
+    """Large programs on the target and on its small twin, and random graphs; small programs alone on boards, and on
+    twins whose programs are short, which have no small ones."""
+    usual = ((target, 1), (f"{target}-small", SCALE))
+    machine = target_for(target).machine
+    twins = ((target, 16 * SCALE),) if machine.sparing else ((target, SCALE),) if machine.compact else usual
     programs = [
         (large_program(seed, scale=scale), twin)
         for seed in (*seeds, *(LAYERS + seed for seed in seeds))
-        for twin, scale in ((target, 1), (f"{target}-small", SCALE))
+        for twin, scale in twins
     ]
     graphs = [random_graph(seed, advanced=seed % 2 == 1, dtype=sg.float64) for seed in seeds]
     runs = [Run(program.graph, program.fetches, program.feeds, twin) for program, twin in programs]
