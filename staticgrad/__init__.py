@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,12 @@ from staticgrad.types import (
     uint32,
     uint64,
 )
+
+# In a checkout the subpackages compiler and runtime lie beside this folder, in a wheel inside it. Extended, the path
+# finds them in both, so that Python started in a checkout imports it as it stands, even if a wheel is installed too.
+_checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if all(os.path.isfile(os.path.join(_checkout, name, "__init__.py")) for name in ("compiler", "runtime")):
+    __path__.append(_checkout)
 
 if TYPE_CHECKING:
     from staticgrad import distributed, init, linalg, nest, nn, optim, random

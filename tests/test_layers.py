@@ -226,3 +226,22 @@ def test_import_brings_few_modules(tmp_path: Path) -> None:
     own = {name for name in loaded if is_in(name, "staticgrad")}
     assert own == AT_ONCE
     assert len(loaded - own) < 15
+
+
+def test_a_checkout_imports_as_it_stands_beside_an_installed_wheel(tmp_path: Path) -> None:
+    """The folder of the checkout comes first in the path and must bring its own compiler and runtime: without what was
+    installed (-S), and without the finder of an editable installation."""
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[1], *sys.argv[2:]]; import staticgrad as sg, staticgrad.runtime.session as s\n"
+        "with sg.Graph() as g: y = sg.sum(sg.constant([1.0, 2.0]))\n"
+        "print(s.__file__, sg.Session(g).run(y))"
+    )
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(ROOT), *libraries],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == [str(ROOT / "runtime" / "session.py"), "3.0"]
