@@ -232,7 +232,8 @@ def test_a_checkout_imports_as_it_stands_beside_an_installed_wheel(tmp_path: Pat
     """The folder of the checkout comes first in the path and must bring its own compiler and runtime: without what was
     installed (-S), and without the finder of an editable installation."""
     code = (
-        "import sys; sys.path[:0] = [sys.argv[1], *sys.argv[2:]]; import staticgrad as sg, staticgrad.runtime.session as s\n"
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "import staticgrad as sg, staticgrad.runtime.session as s\n"
         "with sg.Graph() as g: y = sg.sum(sg.constant([1.0, 2.0]))\n"
         "print(s.__file__, sg.Session(g).run(y))"
     )
