@@ -38,6 +38,23 @@ _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
+@frozen
+class _Signed:
+    """How AVX's masked accesses of an element are named: bytes, the integer of which the sign is the mask, the family
+    of instructions and the suffix of LLVM's intrinsics."""
+
+    nbytes: int
+    integer: str
+    family: str
+    suffix: str
+
+
+_SIGNED = {
+    "float": _Signed(4, "i32", "avx", "ps"), "double": _Signed(8, "i64", "avx", "pd"),
+    "i32": _Signed(4, "i32", "avx2", "d"), "i64": _Signed(8, "i64", "avx2", "q"),
+}  # fmt: skip
+
+
 @functools.cache
 def memory_type(dtype: np.dtype) -> str:
     """The LLVM type of one element in memory (bool is a byte, 0 or 1; floats of 16 bits are their bits)."""
@@ -587,18 +604,70 @@ class Function:
 
     def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
         """Lanes where ``mask`` is off are zero and their memory is not touched."""
+        if self._by_signs(type_, mask):
+            parts = [
+                self._at_signs("load", part, self.offset(pointer, first, element_of(type_)), signs)
+                for first, part, signs in self._registers(type_, mask)
+            ]
+            return self._joined(parts, lanes_of(type_))
         name = f"llvm.masked.load.{self.suffix(type_)}.p0"
         return self.intrinsic(name, type_, pointer, self._alignment(type_), mask, Value("zeroinitializer", type_))
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes where ``mask`` is on. A single one that is known is stored by itself: LLVM makes a scalar
         store of it anyway, but as wide as the elements were before they were cut short, over what lies behind."""
+        element = element_of(value.type)
         if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
             lane = mask.text.strip("<>").split(", ").index("i1 true")
-            self.store(self.extract(value, lane), self.offset(pointer, lane, element_of(value.type)))
-            return
-        name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
-        self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
+            self.store(self.extract(value, lane), self.offset(pointer, lane, element))
+        elif self._by_signs(value.type, mask):
+            for first, part, signs in self._registers(value.type, mask):
+                lanes = [min(first + i, lanes_of(value.type) - 1) for i in range(lanes_of(part))]
+                self._at_signs(
+                    "store", part, self.offset(pointer, first, element), signs, self.shuffle(value, None, lanes)
+                )
+        else:
+            name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
+            self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
+
+    def _by_signs(self, type_: str, mask: Value) -> bool:
+        """True if a masked access is written as the instruction that takes the lanes whose signs are set in a vector
+        of integers, AVX's ``vmaskmov`` and ``vpmaskmov``, and not in LLVM's general form.
+
+        LLVM's code generator for AVX2 makes a load of whole vectors of the general form if it finds out, while it
+        splits the access into registers, that no lane of the first one is on: it reads memory that the mask excludes,
+        and these lanes are not zero (20 to 22). So it must not see through a mask: only those written as literals,
+        which are of one register, are left to it."""
+        isa = self.target.isa
+        if not isa.masked_loads or isa.predicated or element_of(type_) not in _SIGNED:
+            return False
+        is_literal = not mask.text.startswith("%")
+        return not (is_literal and lanes_of(type_) * _SIGNED[element_of(type_)].nbytes <= isa.vector_bytes)
+
+    def _registers(self, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
+        """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
+        its lanes as signs; lanes behind the last are off."""
+        signed, lanes = _SIGNED[element_of(type_)], lanes_of(type_)
+        width = min(self.target.isa.vector_bytes // signed.nbytes, max(lanes, 16 // signed.nbytes))
+        off = Value("zeroinitializer", mask.type)
+        for first in range(0, lanes, width):
+            numbers = [min(first + i, lanes) for i in range(width)]  # lane ``lanes`` is the first one that is off
+            part = mask if numbers == list(range(lanes)) else self.shuffle(mask, off, numbers)
+            yield first, vector(element_of(type_), width), self.cast("sext", part, signed.integer)
+
+    def _at_signs(self, what: str, type_: str, pointer: Value, signs: Value, *stored: Value) -> Value:
+        signed, is_wide = _SIGNED[element_of(type_)], lanes_of(type_) * _SIGNED[element_of(type_)].nbytes == 32
+        name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{'.256' if is_wide else ''}"
+        return self.intrinsic(name, "void" if stored else type_, pointer, signs, *stored)
+
+    def _joined(self, parts: Sequence[Value], lanes: int) -> Value:
+        """One vector of the lanes of several of one length, of which the first ``lanes`` are taken."""
+        while len(parts) > 1:
+            width = lanes_of(parts[0].type)
+            pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
+            parts = [self.shuffle(a, b, range(2 * width)) for a, b in pairs]
+        [found] = parts
+        return found if lanes == lanes_of(found.type) else self.shuffle(found, None, range(lanes))
 
     def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
         """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
