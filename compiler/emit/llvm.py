@@ -35,6 +35,7 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
+_CUT = ("i8", "i16", "i32")  # elements that may have been cut short
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
@@ -614,9 +615,12 @@ class Function:
         return self.intrinsic(name, type_, pointer, self._alignment(type_), mask, Value("zeroinitializer", type_))
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes where ``mask`` is on. A single one that is known is stored by itself: LLVM makes a scalar
-        store of it anyway, but as wide as the elements were before they were cut short, over what lies behind."""
-        element = element_of(value.type)
+        """Store the lanes where ``mask`` is on.
+
+        LLVM makes a scalar store of a single lane that it knows to be on, as wide as the elements were before they were
+        cut short, over what lies behind (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
+        itself here, and where LLVM may find out more of a mask than its text says, it does not see what was cut."""
+        element, is_literal = element_of(value.type), not mask.text.startswith("%")
         if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
             lane = mask.text.strip("<>").split(", ").index("i1 true")
             self.store(self.extract(value, lane), self.offset(pointer, lane, element))
@@ -627,6 +631,8 @@ class Function:
                     "store", part, self.offset(pointer, first, element), signs, self.shuffle(value, None, lanes)
                 )
         else:
+            if self.target.isa.predicated and not is_literal and element in _CUT:
+                value = self.opaque(value)
             name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
             self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
 
