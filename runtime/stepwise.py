@@ -214,8 +214,9 @@ class _VerifiedRun:
                 return noisy
 
             key = keys.get(False, keys.get(True))
+            fed = feeds if noise is None else [noise.on(feed) for feed in feeds]
             try:
-                evaluate(region, feeds, lambda attrs: states[attrs.key], key, sums.get, keys.get(True), observe)
+                evaluate(region, fed, lambda attrs: states[attrs.key], key, sums.get, keys.get(True), observe)
             except StaticGradError:
                 if not seed:
                     return {}  # the program finds it, too
