@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+import staticgrad
+
+SHARE = "PYTEST_SHARE"
 
 
 def _combined(axes: Sequence[Sequence[Any]]) -> list[tuple[bool, tuple[Any, ...]]]:
@@ -29,3 +37,20 @@ def slow(*values: Any) -> Any:
 def every_pair(*axes: Sequence[Any]) -> list[Any]:
     """All combinations, for ``parametrize``: those of ``pairwise``, the rest among the slow tests."""
     return [values if chosen else slow(*values) for chosen, values in _combined(axes)]
+
+
+def commit() -> int:
+    """A number for the commit that is tested, the same in all processes of a run; the variable ``PYTEST_SHARE`` may say
+    another commit, whose selection is then tried again."""
+    if SHARE not in os.environ:
+        git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        found = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        os.environ[SHARE] = found or staticgrad.__version__
+    return zlib.crc32(os.environ[SHARE].encode())
+
+
+def rotating(cases: Sequence[tuple[Any, ...]], parts: int = 4) -> list[Any]:
+    """Cases for ``parametrize``: of every ``parts`` neighbours one is always tried, and which one follows from the
+    commit, so that over several commits all are; the others are among the slow tests."""
+    turn = commit() % parts
+    return [values if number % parts == turn else slow(*values) for number, values in enumerate(cases)]
