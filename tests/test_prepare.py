@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.targets import HERE
+from support.selection import slow
+from support.targets import EVERY, HERE
 
 import staticgrad as sg
 from staticgrad.compiler.emit.target import current_target
@@ -304,3 +305,45 @@ def test_a_constant_that_all_turns_multiply_by_is_packed(size: int | None) -> No
     for _ in range(2):
         np.testing.assert_allclose(exe(xs), wanted, rtol=0, atol=1e-5)
     assert "pack for contraction" in exe.text("kernels")
+
+
+def one_of(rng: np.random.Generator, *choices: int) -> int:
+    return int(rng.choice(choices))
+
+
+def drawn_layer(rng: np.random.Generator) -> tuple[sg.Tensor, sg.Tensor]:
+    """A placeholder and a product or convolution of it with a variable, of a drawn size, layout and epilogue."""
+    dtype = sg.float32 if rng.random() < 0.5 else sg.float64
+
+    def variable(*shape: int) -> sg.Tensor:
+        return sg.Variable(rng.normal(size=shape).astype(dtype))
+
+    if rng.random() < 0.25:
+        size, kernel, stride = one_of(rng, 4, 7, 8, 14), one_of(rng, 1, 3), one_of(rng, 1, 2)
+        channels, filters = one_of(rng, 1, 2, 3, 4, 8, 16), one_of(rng, 1, 2, 3, 6, 8, 20)
+        x = sg.placeholder((one_of(rng, 1, 2, 5), channels, size, size), dtype)
+        y = sg.nn.conv2d(x, variable(filters, channels, kernel, kernel), stride=stride, padding=kernel // 2)
+        return x, sg.nn.relu(y) if rng.random() < 0.5 else y
+    m, n = (one_of(rng, 1, 2, 3, 4, 5, 7, 8, 10, 12, 16, 17, 24, 32, 33, 48, 64) for _ in range(2))
+    k = one_of(rng, 1, 3, 4, 8, 12, 16, 33, 64) * one_of(rng, 1, 1, 4, 9)
+    x, kind = sg.placeholder((m, k), dtype), rng.integers(3)
+    y = (x @ variable(n, k).T, x @ variable(k, n), variable(n, k) @ x.T)[kind]
+    return x, sg.nn.relu(y + variable(int(y.shape[-1]))) if rng.random() < 0.5 else y
+
+
+@pytest.mark.parametrize("seed", [0, *map(slow, range(1, 16))])
+@pytest.mark.parametrize("target", EVERY)
+def test_what_is_kept_packed_changes_no_bits(target: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A C function and an export keep nothing from call to call, an executable does: all add up in one order."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    rng = np.random.default_rng(seed)
+    with sg.Graph() as graph:
+        layers = [drawn_layer(rng) for _ in range(12)]
+    feeds, fetches = [x for x, _ in layers], [y for _, y in layers]
+    arrays = [rng.normal(size=x.shape).astype(x.dtype) for x in feeds]
+    with sg.Session(graph, num_threads=1) as session:
+        executable = session.compile(fetches, feeds)
+        alone = [np.empty(y.shape, y.dtype) for y in fetches]
+        assert executable.cfunc("slots").raw(*arrays, *alone) == 0
+        for kept_result, result in zip(executable(*arrays), alone, strict=True):
+            np.testing.assert_array_equal(kept_result, result)

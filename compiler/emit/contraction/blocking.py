@@ -18,6 +18,7 @@ a kernel has takes the place of the usual one. No choice changes the bits of a r
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -117,15 +118,19 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
 
 
 def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
-    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling."""
+    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has as many
+    terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely many
+    cycles where no such tiling reads what is packed."""
     turned = number == 0
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
-    cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
-    narrow = None if way.most_terms == 1 else narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
-    if narrow is not None and narrow[0] + turning_back(way, tiling, turned=turned) < cycles:
-        return narrow[0] + turning_back(way, tiling, turned=turned), narrow[1]
-    return cycles, tiling
+    usual = narrow_way(given, target)
+    if usual is None:
+        return _tiled_cycles(way, tiling, turned=turned, given_b=True), tiling
+    narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None, terms=usual[1].terms)
+    if narrow is None:
+        return math.inf, tiling
+    return narrow[0] + turning_back(way, tiling, turned=turned), narrow[1]
 
 
 # -- measured ---------------------------------------------------------------------------------------------------------

@@ -39,14 +39,15 @@ SHORTEST_DOTS = 2  # vectors that a dot product has
 
 
 def narrow_tiling(
-    target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int] | None
-) -> tuple[float, Tiling] | None:
-    """The tiling with terms side by side that seems fastest, after its estimated cycles with packing; None where there
-    is none. ``b`` is None if B is given packed."""
+    target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int] | None,
+    terms: int | None = None,
+) -> tuple[float, Tiling] | None:  # fmt: skip
+    """The tiling with terms side by side, as many as ``terms`` says if it does, that seems fastest, after its estimated
+    cycles with packing; None where there is none. ``b`` is None if B is given packed."""
     if dtype.kind != "f" or a[1] != 1 or min(m, n) == 0:
         return None
     lanes = tile_lanes(target, dtype)
-    found = [_best(target, dtype, (m, n, k), a, b, terms) for terms in _terms(lanes, n, k, b)]
+    found = [_best(target, dtype, (m, n, k), a, b, count) for count in _terms(lanes, n, k, b) if terms in (None, count)]
     return min(filter(None, found), key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
 
 
