@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.random_graphs import random_graph
 from support.sampling import relative_error
-from support.selection import slow
+from support.selection import rotating
 from support.targets import HERE
 
 import staticgrad as sg
@@ -33,7 +33,7 @@ def results(case: Any, gradients: list[Any]) -> list[Array]:
     return [x for x in (*sg.nest.flatten(found), *state) if x is not None]
 
 
-@pytest.mark.parametrize("start", [*range(3000, 3100, 25), *map(slow, range(3100, 3200, 25))])
+@pytest.mark.parametrize("start", rotating(range(3000, 3200, 25)))
 def test_random_graphs_without_any_buffer_that_can_go(start: int, always: None, monkeypatch: Any) -> None:
     for seed in range(start, start + 25):
         case = random_graph(seed)

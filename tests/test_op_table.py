@@ -12,6 +12,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
+from support.selection import on_each
+from support.targets import CURRENT_FIRST
 
 import staticgrad as sg
 from staticgrad.compiler.kernels.routines import LONE
@@ -57,8 +59,13 @@ def both(graph: Graph, fetches: Any, feeds: dict[Tensor, Array], monkeypatch: py
     return compiled, reference
 
 
-@pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
-def test_compiled_equals_reference_on_every_dtype(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+def named(value: Op | str) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+@pytest.mark.parametrize(("op", "target"), on_each(CURRENT_FIRST, TESTED, 12), ids=named)
+def test_compiled_equals_reference_on_every_dtype(op: Op, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
     graph = Graph()
     feeds: dict[Tensor, Array] = {}
     fetches: dict[str, tuple[Tensor, ...]] = {}
@@ -80,8 +87,9 @@ def edge_ops() -> list[Op]:
     return [op for op in TESTED if op.elementwise and op.cases[0].shapes and op.name not in OVERFLOWS]
 
 
-@pytest.mark.parametrize("op", edge_ops(), ids=lambda op: op.name)
-def test_edge_values_empty_and_strided(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("op", "target"), on_each(CURRENT_FIRST, edge_ops(), 12), ids=named)
+def test_edge_values_empty_and_strided(op: Op, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
     graph = Graph()
     feeds: dict[Tensor, Array] = {}
     fetches: dict[str, Tensor] = {}

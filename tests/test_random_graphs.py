@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.random_graphs import RandomGraph, random_graph, random_twins
 from support.sampling import relative_error
-from support.selection import slow
+from support.selection import rotating
 from support.targets import EVERY
 
 import staticgrad as sg
@@ -56,9 +56,8 @@ def build(seed: int, *, advanced: bool = False, dtype: np.dtype = sg.float64) ->
 
 
 def chunks(first: int, count: int) -> list[Any]:
-    """Where chunks begin; three of five are not slow."""
-    starts = range(first, first + count, CHUNK)
-    return [start if start < first + 3 * count // 5 else slow(start) for start in starts]
+    """Where chunks begin."""
+    return rotating(range(first, first + count, CHUNK))
 
 
 @pytest.mark.parametrize("start", chunks(0, COUNT))
@@ -150,7 +149,7 @@ def test_a_tape_equals_the_interpreter_and_accumulates(start: int, monkeypatch: 
         agree(tape_results(case), want, f"seed {seed}")
 
 
-@pytest.mark.parametrize("start", [0, slow(8), slow(16), slow(24)])
+@pytest.mark.parametrize("start", rotating([0, 8, 16, 24]))
 def test_derivatives_in_bodies_and_through_deriving_rules_equal_plain_ones(
     start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

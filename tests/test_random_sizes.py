@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from support.random_graphs import Array
-from support.random_sizes import ALWAYS, RandomSizes, Sizes, random_sizes, setting
+from support.random_sizes import RandomSizes, Sizes, random_sizes, setting
 from support.sampling import relative_error, rng_for
-from support.selection import slow
+from support.selection import rotating
 
 import staticgrad as sg
 from staticgrad.compiler.regions.ranges import RangeError
@@ -23,6 +23,7 @@ from staticgrad.compiler.regions.ranges import RangeError
 GIVEN = os.environ.pop("STATICGRAD_RANDOM_SIZES", "")
 COUNT = int(GIVEN or "160")
 CHUNK = 4  # programs
+QUICK = 10  # chunks of which one is tried always
 TOLERANCE = 1e-8
 Kind = Literal["ranges", "exact"]
 Outcome = list[Array] | str  # the class of an error
@@ -142,7 +143,7 @@ def check_tapes(seed: int, patch: pytest.MonkeyPatch) -> None:
 def chunks() -> list[Any]:
     """The seeds, several at a time."""
     drawn = [range(first, min(first + CHUNK, COUNT)) for first in range(0, COUNT, CHUNK)]
-    return [seeds if GIVEN or seeds.start < ALWAYS else slow(seeds) for seeds in drawn]
+    return drawn if GIVEN else rotating(drawn, QUICK)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of means and variances at size 0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.selection import on_each, rotating
 from support.targets import HERE
 
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
@@ -265,8 +266,7 @@ def empty_cases(turn: int) -> list[Case]:
 GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases, "empty": empty_cases}
 
 
-@pytest.mark.parametrize("name", HERE)
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("group", "name"), on_each(HERE, GROUPS))
 def test_products_of_open_sizes_match_numpy(group: str, name: str) -> None:
     cases = GROUPS[group](HERE.index(name))
     native = compiled(cases, TARGETS[name])
@@ -297,7 +297,7 @@ def _forget_plans() -> None:
     versions._parts.cache_clear()
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", rotating(HERE, len(HERE)))
 def test_blocks_of_open_sizes_match_numpy(blocks: str, name: str) -> None:
     """Blocks of columns and terms, passes and groups of which a call has some, or one that is short."""
     shapes = (

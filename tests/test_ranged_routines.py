@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.selection import slow
-from support.targets import EVERY, HERE
+from support.selection import rotating
+from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.compiler.emit.families import plan_kernel
@@ -307,8 +307,7 @@ def run(native: NativeModule, case: Case, number: int, sizes: tuple[int, ...], t
     return results
 
 
-@pytest.mark.parametrize("name", [*HERE, *(slow(name) for name in EVERY if name not in HERE)])
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("group", "name"), rotating((group, name) for group in GROUPS for name in EVERY))
 def test_routines_of_open_sizes_match_numpy(group: str, name: str) -> None:
     native = compiled(group, name)
     for number, case in enumerate(cases(group)):
@@ -472,7 +471,7 @@ def compare(got: list[list[Array]], want: list[list[Array]], sizes: Sequence[tup
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11 * most, err_msg=f"result {number} at {at}")
 
 
-@pytest.mark.parametrize("declare", PROGRAMS, ids=lambda declare: declare.__name__)
+@pytest.mark.parametrize("declare", rotating(PROGRAMS, 3), ids=lambda declare: declare.__name__)
 def test_programs_of_open_sizes_match_the_interpreter(declare: Callable[[], Declared], monkeypatch: Any) -> None:
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     graph = sg.Graph()

@@ -6,7 +6,7 @@ import itertools
 import os
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,17 @@ def commit() -> int:
     return zlib.crc32(os.environ[SHARE].encode())
 
 
-def rotating(cases: Sequence[tuple[Any, ...]], parts: int = 4) -> list[Any]:
-    """Cases for ``parametrize``: of every ``parts`` neighbours one is always tried, and which one follows from the
-    commit, so that over several commits all are; the others are among the slow tests."""
+def rotating(cases: Iterable[Any], parts: int = 4) -> list[Any]:
+    """Cases for ``parametrize``, each a tuple of values or one value. Of every ``parts`` neighbours one is always tried;
+    the commit says which, so that over several commits all are. The others are among the slow tests."""
     turn = commit() % parts
-    return [values if number % parts == turn else slow(*values) for number, values in enumerate(cases)]
+    several = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case) if number % parts == turn else slow(*case) for number, case in enumerate(several)]
+
+
+def on_each(targets: Sequence[str], cases: Iterable[Any], parts: int = 4) -> list[Any]:
+    """Cases for ``parametrize``, each with a target: all for the first, which are tried always, those of the others as
+    ``rotating`` has them."""
+    some = [case if isinstance(case, tuple) else (case,) for case in cases]
+    others = [(*case, target) for case in some for target in targets[1:]]
+    return [*(pytest.param(*case, targets[0]) for case in some), *rotating(others, parts)]
