@@ -1,7 +1,12 @@
-# make demo | test | test-all | test-small | test-oldest | test-systems | test-pythons | cross | docs | bench | oracle | clean
+# make demo | fast | test | test-wide | test-all | test-small | test-oldest | test-systems | test-pythons | cross | docs |
+# bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
+# make test is style, types and the tests that are not slow: of drawn and sized programs a share, which follows from the
+# commit (PYTEST_SHARE=<commit> make tests tries that commit's). make fast tries what a change most likely breaks, in a
+# minute. make test-wide tries what depends on other systems, other Pythons and long runs, and builds the site: continuous
+# integration runs both. make test-all tries all, the slow tests too.
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
 # make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
@@ -24,28 +29,41 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # The tests of what staticgrad does in other systems.
 SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds casadi) \
   $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
+# The layers, what the repository says of itself, and tests that run every op and many programs once.
+FAST := $(patsubst %,tests/test_%.py,layers repository public_names masks lanes passes text session tape_calls state plans \
+  random_nests array_functions prepare schedules)
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user \
   gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs clang valgrind chromium
 CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-riscv64 arm-none-eabi-gcc qemu-system-arm \
   wasm-ld node clang valgrind chromium
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest test-systems in-systems test-pythons tests check cross docs bench oracle clean
+.PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-wide check cross docs \
+  bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
 
-test: check tests test-systems
+test: check tests
 
 tests: $(VENV)/.has-test
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not wide"
+
+fast: $(VENV)/.has-test
+	$(BIN)/ruff check -q .
+	$(PYTEST) -m "not slow and not wide" $(FAST)
+
+test-wide: $(VENV)/.has-test
+	$(PYTEST) -m "wide and not slow"
+	$(MAKE) test-systems
+	$(MAKE) docs
 
 test-all: check
 	$(PYTEST)
 	$(MAKE) test-small
 
 test-small: $(VENV)/.has-test
-	STATICGRAD_TARGET=small $(PYTEST) -m "not slow"
+	STATICGRAD_TARGET=small $(PYTEST) -m "not slow and not wide"
 
 test-systems:
 	$(MAKE) VENV=.venv-systems in-systems

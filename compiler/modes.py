@@ -1,22 +1,24 @@
 """Modes: the ways in which programs are run, counted as planners choose them, for whoever asks what has been tried.
 
 Input: what a planner decided, as the plan that it gives or as a sentence. Output: how often each was chosen in
-this process. A mode of a plan is named after the class and the attribute that say it, such as ``Tiling.far: yes`` or
-``NestPlan.panel: none``. Attributes say one that are true or false, there or not, empty or filled, and those named here
-that count pieces of what need not be cut, or measure what need not be there; other numbers do not.
+this process, in all and on each instruction set. A mode of a plan is named after the class and the attribute that say
+it, such as ``Tiling.far: yes`` or ``NestPlan.panel: none``. Attributes say one that are true or false, there or not,
+empty or filled, and those named here that count pieces of what need not be cut, or measure what need not be there;
+other numbers do not.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from staticgrad.extents import highest
 
 taken: Counter[str] = Counter()
+taken_on: defaultdict[str, Counter[str]] = defaultdict(Counter)  # the same, by the instruction set of the program
 WORDS = {
     "bool": ("no", "yes"),
     "None": ("none", "some"),
@@ -31,10 +33,19 @@ PLANS = "staticgrad.compiler.emit."  # where plans are made; what is planned is 
 GIVEN = {"Facts", "Access", "Machine", "ProductCosts"}  # of what is planned, and for what
 
 
+_isa = ""  # of the program that is compiled now, or was last
+
+
+def count_on(isa: str) -> None:
+    """What is chosen from now on counts as chosen on this instruction set."""
+    global _isa
+    _isa = isa
+
+
 def took(mode: str, is_so: bool = True) -> None:
     """Count that a planner has chosen this, if it ``is_so``."""
     if is_so:
-        taken[mode] += 1
+        _count([mode])
 
 
 def is_plan(kind: type) -> bool:
@@ -44,7 +55,13 @@ def is_plan(kind: type) -> bool:
 
 def took_plan(plan: Any) -> None:
     """Count all that a plan says, and the plans inside of it."""
-    taken.update(_chosen(plan))
+    _count(_chosen(plan))
+
+
+def _count(modes: Iterable[str]) -> None:
+    several = list(modes)
+    taken.update(several)
+    taken_on[_isa].update(several)
 
 
 def modes_of(kind: type) -> set[str]:

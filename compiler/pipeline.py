@@ -29,6 +29,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Plan, donate, plan_memory
 from staticgrad.compiler.memory.problems import Pinned
+from staticgrad.compiler.modes import count_on
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
@@ -58,6 +59,7 @@ Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Program:
     """Compile: see the module's docstring for the stages. What is ``pinned`` lies in the arena before the program
     runs."""
+    count_on(options.target.isa.name)
     stages = Stages()
     stages.region("cut", region)
     for step in PASSES:

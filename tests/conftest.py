@@ -12,6 +12,8 @@ from typing import Any
 import hypothesis
 import pytest
 from support.modes import summary, taken
+from support.selection import SHARE
+from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS
@@ -20,6 +22,11 @@ FUNCTIONS.complete()  # tests draw from the whole table
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
+WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
+    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_neon", "test_oracle",
+    "test_pythons", "test_small_targets",
+}  # fmt: skip
+
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
 
@@ -27,6 +34,12 @@ hypothesis.settings.load_profile("repeatable")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
     parser.addoption("--modes", action="store_true", help="list how often each mode of the emitter was taken")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in WIDE:
+            item.add_marker(pytest.mark.wide)
 
 
 TAKEN: Counter[str] = Counter()  # modes of the emitter in the processes that have ended
@@ -47,6 +60,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     counts = TAKEN + taken()
     every = bool(config.getoption("--modes"))
+    terminalreporter.write_line(f"targets: {', '.join(EVERY)}; share of commit {os.environ.get(SHARE, 'none')[:12]}")
     for line in summary(counts, every) if counts else ():
         terminalreporter.write_line(line)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler import pipeline
@@ -143,7 +144,7 @@ def fifth(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fifth")
-@pytest.mark.parametrize("target", ["avx512", "avx2", "generic"])
+@pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("length", [1, 2, 64])
 def test_a_fifth_family_runs_beside_the_others(length: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATICGRAD_TARGET", target)

@@ -9,22 +9,24 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.large_checks import emit, quick_cases, scale_of
-from support.large_programs import large_program
-from support.modes import declared, summary, taken
+from support.large_checks import QUICK, emit, scale_of
+from support.large_programs import LAYERS, large_program
+from support.modes import ELSEWHERE, declared, declared_on, summary, taken
 from support.random_sizes import ALWAYS, random_sizes, setting
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.emit.target import named
 
 
-def drawn(patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Emit the programs that are compared with the interpreter, each for the target that it is compared on."""
-    for seed, target in quick_cases():
+def drawn(isa: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Emit programs like those that are compared with the interpreter, for the targets of an instruction set: large
+    ones, which are not run, and some of open sizes."""
+    for seed, target in cases(isa):
         emit(large_program(seed, scale=scale_of(target)), named(target))
         yield
-    for seed in range(ALWAYS):
-        for name, value in setting(seed).items():
+    for seed in range(4 * ALWAYS):
+        for name, value in (setting(seed) | {"STATICGRAD_TARGET": (isa, f"{isa}-small")[seed % 2]}).items():
             patch.setenv(name, value)
         case = random_sizes(seed)
         with np.errstate(all="ignore"), sg.Session(case.graph) as session:
@@ -36,15 +38,30 @@ def drawn(patch: pytest.MonkeyPatch) -> Iterator[None]:
                 yield
 
 
-def test_drawn_programs_take_every_mode_of_every_planner(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, missing = taken(), set(declared())
+def cases(isa: str) -> Iterator[tuple[int, str]]:
+    for number in range(QUICK):
+        for first in (0, LAYERS):
+            yield first + 2 * number, isa
+            yield first + 2 * number + 1, f"{isa}-small"
+
+
+@pytest.mark.parametrize("isa", HERE)
+def test_drawn_programs_take_every_mode_of_every_planner(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, missing = taken(isa), set(declared_on(isa))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for _ in drawn(monkeypatch):
-            missing -= (taken() - before).keys()
+        warnings.simplefilter("ignore")
+        for _ in drawn(isa, monkeypatch):
+            missing -= (taken(isa) - before).keys()
             if not missing:
                 return
     assert not missing, f"no drawn program takes {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize("isa", HERE)
+def test_modes_of_other_instruction_sets_are_none_of_this_one(isa: str) -> None:
+    """What is excused for an instruction set is declared, and nothing of this process has taken it there."""
+    assert ELSEWHERE[isa].keys() <= declared()
+    assert not ELSEWHERE[isa].keys() & taken(isa).keys()
 
 
 def test_a_summary_names_what_was_never_taken() -> None:

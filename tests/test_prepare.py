@@ -11,7 +11,7 @@ from support.selection import slow
 from support.targets import EVERY, HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import current_target
+from staticgrad.compiler.emit.target import current_target, named
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -228,11 +228,12 @@ def test_profiles_count_no_time_for_what_is_kept() -> None:
     assert [kernel.family for kernel in profile.kernels].count("pack") == 2
 
 
+@pytest.mark.parametrize("target", [name for name in HERE if named(name).isa.vector_bytes >= 32])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_weights_of_few_columns_are_packed_with_terms_side_by_side(
-    transposed: bool, monkeypatch: pytest.MonkeyPatch
+    transposed: bool, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STATICGRAD_TARGET", "avx2")
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
     with sg.Graph() as graph:
         x = sg.placeholder((60, 301), name="x")
         w = sg.Variable(normal(4, 301) if transposed else normal(301, 4), name="w")

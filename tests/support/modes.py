@@ -27,6 +27,22 @@ IMPOSSIBLE = {
     "NestChunks.chunks: one": "one chunk is not shared",
     "Sweep.members: empty": "a sweep computes something",
 }
+_MASKS = "its vectors are moved by masks, which it lacks or has for some elements alone"
+_PREDICATES = "a remainder is a vector of which some lanes are off, where every instruction has masks"
+ELSEWHERE = {  # modes of other instruction sets than this one
+    "generic": {
+        **dict.fromkeys(("SmallPlaneTile", "SmallPlaneTile.phases: one", "SmallPlaneTile.phases: several"), _MASKS),
+        **dict.fromkeys(("Tiling.exact: yes", "Tiling.masked: yes", "WeightGrad.direct: yes"), _MASKS),
+        **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes"), _PREDICATES),
+        "sort: by partitions": "it needs an instruction that compresses",
+    },
+    "avx2": {
+        **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes", "Tiling.masked: yes"), _PREDICATES),
+        "WeightGrad.direct: yes": _PREDICATES,
+        "sort: by partitions": "it needs an instruction that compresses",
+    },
+    "avx512": {"Tiling.exact: yes": "a last vector is masked", "Tiling.masked: no": "a last vector is masked"},
+}
 RAREST = 4  # of so many a summary says the count
 FEW = 10  # so many that were never taken are always named
 
@@ -74,9 +90,14 @@ def declared() -> frozenset[str]:
     return frozenset(found - IMPOSSIBLE.keys())
 
 
-def taken() -> Counter[str]:
-    """How often each mode has been taken in this process."""
-    return Counter(modes.taken)
+def declared_on(isa: str) -> frozenset[str]:
+    """Every mode that there is on an instruction set."""
+    return declared() - ELSEWHERE[isa].keys()
+
+
+def taken(isa: str | None = None) -> Counter[str]:
+    """How often each mode has been taken in this process, in all or on an instruction set."""
+    return Counter(modes.taken if isa is None else modes.taken_on[isa])
 
 
 def summary(counts: Mapping[str, int], every: bool = False) -> list[str]:
