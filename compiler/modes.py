@@ -37,7 +37,7 @@ _isa = ""  # of the program that is compiled now, or was last
 
 
 def count_on(isa: str) -> None:
-    """What is chosen from now on counts as chosen on this instruction set."""
+    """Count what is chosen from now on as chosen on this instruction set."""
     global _isa
     _isa = isa
 

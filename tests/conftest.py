@@ -12,19 +12,20 @@ from typing import Any
 import hypothesis
 import pytest
 from support.modes import summary, taken
-from support.selection import SHARE
+from support.selection import SHARE, commit
 from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS
 
 FUNCTIONS.complete()  # tests draw from the whole table
+commit()  # known to all processes of the run
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
 WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
-    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_neon", "test_oracle",
-    "test_pythons", "test_small_targets",
+    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_neon",
+    "test_oracle", "test_pythons", "test_small_targets",
 }  # fmt: skip
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -60,7 +61,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     counts = TAKEN + taken()
     every = bool(config.getoption("--modes"))
-    terminalreporter.write_line(f"targets: {', '.join(EVERY)}; share of commit {os.environ.get(SHARE, 'none')[:12]}")
+    terminalreporter.write_line(f"targets: {', '.join(EVERY)}; share {os.environ[SHARE][:12]}")
     for line in summary(counts, every) if counts else ():
         terminalreporter.write_line(line)
 
