@@ -41,8 +41,8 @@ ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 @frozen
 class _Signed:
-    """How AVX's masked accesses of an element are named: bytes, the integer of which the sign is the mask, the family
-    of instructions and the suffix of LLVM's intrinsics."""
+    """The names of AVX's masked accesses of an element: its bytes, the integer whose sign is the mask, the family of
+    instructions and the suffix in LLVM's intrinsics."""
 
     nbytes: int
     integer: str

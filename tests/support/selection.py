@@ -50,7 +50,7 @@ def commit() -> int:
 
 
 def rotating(cases: Iterable[Any], parts: int = 4) -> list[Any]:
-    """Cases for ``parametrize``, tuples of values or single ones. One of every ``parts`` neighbours is always tried, and
+    """Cases for ``parametrize``, tuples of values or single ones. Of ``parts`` neighbours one is always tried, and
     the commit says which, so that over several commits all are. The others are among the slow tests."""
     turn = commit() % parts
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
