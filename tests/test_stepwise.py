@@ -3,12 +3,17 @@ planted in a tile, in what rewrites steps and in a live interval are named with 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.random_dtypes import drawn
 from support.random_graphs import random_graph
+from support.sampling import relative_error
+from support.selection import rotating, slow
+from support.targets import CURRENT, EVERY
 
 import staticgrad as sg
 from staticgrad.compiler import pipeline
@@ -24,6 +29,7 @@ from staticgrad.graph import Tensor
 
 pytestmark = pytest.mark.usefixtures("g")
 RNG = np.random.default_rng(0)
+COUNT = int(os.environ.pop("STATICGRAD_VERIFIED_PROGRAMS", "800"))  # drawn for each target
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +93,39 @@ def test_random_numbers_are_verified(dtype: np.dtype) -> None:
     assert [x.shape for x in found] == [(5, 7), (40,), (4, 3, 2), (9,), (8,)]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_drawn_programs_pass(seed: int) -> None:
-    case = random_graph(seed, advanced=seed % 2 == 0)
-    with sg.Session(case.graph) as session:
-        fetches = [*case.results, *([] if case.train is None else [case.train])]
+def run_drawn(seed: int) -> None:
+    """A drawn program of float32, float64 or a short float, or one over every dtype."""
+    if seed % 4 == 3:
+        program = drawn(seed)
+        with sg.Session(program.graph) as session:
+            session.compile(program.results, program.placeholders)(*program.feeds)
+        return
+    advanced = seed % 3 == 0
+    dtype = sg.float64 if advanced else (sg.float32, sg.float64, sg.float16 if seed % 8 == 2 else sg.bfloat16)[seed % 4]
+    case = random_graph(seed, advanced=advanced, dtype=dtype)
+    with case.graph:
+        slopes = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero") if seed % 5 == 0 else []
+    with np.errstate(all="ignore"), sg.Session(case.graph) as session:
+        fetches = [*case.results, *slopes, *([] if case.train is None else [case.train])]
         session.run(fetches, case.feeds)
+
+
+@pytest.mark.filterwarnings("ignore::staticgrad.errors.PromotionWarning")
+@pytest.mark.parametrize(
+    ("start", "target"), [(0, CURRENT), *rotating([(at, name) for name in EVERY for at in range(8, COUNT, 8)], 200)]
+)
+def test_no_right_program_is_refused(start: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for seed in range(start, start + 8):
+        run_drawn(seed)
+
+
+def test_products_of_feeds_are_allowed_the_rounding_of_their_terms() -> None:
+    x, w = sg.placeholder((64, 64)), sg.placeholder((64, 64))
+    y = x @ w
+    with sg.Session() as session:
+        for _ in range(40):
+            session.run(y, {x: normal(64, 64), w: normal(64, 64)})
 
 
 # -- planted faults -------------------------------------------------------------------------------------------------
@@ -157,3 +190,57 @@ def test_a_wrong_live_interval_is_named_with_both_steps(monkeypatch: pytest.Monk
     third = first @ second
     with pytest.raises(VerifyError, match=r"it changed byte \d+ of buffer .*a live interval or an address is wrong"):
         sg.Session().run([third], {x: normal(64, 64), w: normal(64, 64)})
+
+
+FAULTS = (  # of machine code: what stands in a line, and what is written in its place
+    (" = fadd ", " = fsub "), (" = fsub ", " = fadd "), (" = fmul ", " = fadd "), (" = fdiv ", " = fmul "),
+    (" = call float @llvm.maxnum", " = call float @llvm.minnum"), (" = fcmp ogt ", " = fcmp olt "),
+    (" = fcmp olt ", " = fcmp ogt "), ("i1 true", "i1 false"),
+)  # fmt: skip
+
+
+def with_a_fault(texts: Sequence[str], rng: np.random.Generator) -> tuple[str, ...]:
+    """The modules of a program, one line of one of which does something else."""
+    lines = [text.split("\n") for text in texts]
+    places = [
+        (module, number, fault)
+        for module, own in enumerate(lines)
+        for number, line in enumerate(own)
+        for fault in FAULTS
+        if fault[0] in line
+    ]
+    if places:
+        module, number, (right, wrong) = places[int(rng.integers(len(places)))]
+        lines[module][number] = lines[module][number].replace(right, wrong, 1)
+    return tuple("\n".join(own) for own in lines)
+
+
+@pytest.mark.parametrize(("first", "found"), [(0, 6), slow(100, 50)])
+def test_each_fault_of_machine_code_that_reaches_a_result_is_found(
+    first: int, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line of a drawn program is changed. Either the run is refused, or the change makes no difference."""
+    right, rng = pipeline.emit_entry, np.random.default_rng(first)
+    seen, seed = 0, first
+    while seen < found:
+        assert seed < first + 6 * found, f"{seen} faults of {seed - first} had an effect"
+        case = random_graph(seed, dtype=sg.float32 if seed % 2 else sg.float64)
+        with np.errstate(all="ignore"), monkeypatch.context() as patch:
+            patch.setenv("STATICGRAD_BACKEND", "reference")
+            with sg.Session(case.graph) as session:
+                wanted = session.run(case.results, case.feeds)
+            patch.setenv("STATICGRAD_BACKEND", "compiled")
+            patch.setenv("STATICGRAD_CACHE", "0")
+            patch.setattr(
+                pipeline, "emit_entry",
+                lambda *args, **how: replace(entry := right(*args, **how), texts=with_a_fault(entry.texts, rng)),
+            )  # fmt: skip
+            with sg.Session(case.graph) as session:
+                try:
+                    got = session.run(case.results, case.feeds)
+                except VerifyError:
+                    seen += 1
+                else:
+                    for x, y in zip(got, wanted, strict=True):
+                        assert relative_error(x, y, floor=1e-3) < 1e-3, f"seed {seed}: a fault that was not seen"
+        seed += 1
