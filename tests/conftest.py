@@ -24,8 +24,8 @@ commit()  # known to all processes of the run
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
 WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
-    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_neon",
-    "test_oracle", "test_pythons", "test_small_targets",
+    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_modes",
+    "test_neon", "test_oracle", "test_pythons", "test_small_targets",
 }  # fmt: skip
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
