@@ -16,7 +16,17 @@ from staticgrad.errors import FeedError, GradientError, SourceLine
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.foreign import as_numpy
-from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, symbols_of, unify
+from staticgrad.types import (
+    Shape,
+    Symbol,
+    TensorType,
+    as_declared,
+    exact_array,
+    is_floating,
+    is_weak,
+    symbols_of,
+    unify,
+)
 
 
 class Argument:
@@ -136,6 +146,7 @@ def _from_python(x: Bindable, value: Any) -> Array:
         raw = np.asarray(value)
         if raw.dtype is _FLOATS and raw.ndim and x.dtype.kind == "f":
             return raw.astype(x.dtype, copy=False)  # what is most often given
+        raw = exact_array(value) if raw.dtype is _FLOATS else raw
         kind, wanted = raw.dtype.kind, "f" if is_floating(x.dtype) else x.dtype.kind
         known = kind in _KINDS
         if raw.size and (not known or _KINDS.index(kind) > max(_KINDS.index(wanted), 2 * (wanted == "i"))):
@@ -144,7 +155,7 @@ def _from_python(x: Bindable, value: Any) -> Array:
             )
         if raw.ndim == 0 and wanted == "f" and known:
             return _as_float(x, raw)
-        same = raw.dtype == x.dtype or kind == wanted == "f"
+        same = raw.dtype == x.dtype or (known and wanted == "f")
         return raw.astype(x.dtype, copy=False) if same else np.asarray(value, x.dtype)
     except (ValueError, OverflowError, TypeError) as error:
         if isinstance(error, FeedError):

@@ -67,7 +67,8 @@ from staticgrad.types import (
 # In a checkout the subpackages compiler and runtime lie beside this folder, in a wheel inside it. Extended, the path
 # finds them in both, so that Python started in a checkout imports it as it stands, even if a wheel is installed too.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-if all(os.path.isfile(os.path.join(_checkout, name, "__init__.py")) for name in ("compiler", "runtime")):
+_beside = [os.path.join(_checkout, name, "__init__.py") for name in ("compiler", "runtime")]
+if [path for path in _beside if os.path.isfile(path)] == _beside:
     __path__.append(_checkout)
 
 if TYPE_CHECKING:

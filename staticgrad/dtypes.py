@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import promote
 from staticgrad.types import DTypeLike, dtype_of, is_floating, is_integer, is_weak, numpy_dtype
@@ -34,29 +35,50 @@ def _dtype_in(value: Any) -> np.dtype:
     return value.dtype if isinstance(value, Tensor | np.ndarray | np.generic) else dtype_of(value)
 
 
-def finfo(type: Any) -> np.finfo[Any]:
-    """The limits of a floating dtype, or of a tensor's: ``bits``, ``eps``, ``max``, ``min``, ``smallest_normal``.
+@frozen
+class FloatInfo:
+    """The limits of a floating dtype: its bits, the distance from 1 to the next larger number, its largest and smallest
+    finite number, the smallest positive one that has all digits.
+
+    Example:
+        >>> sg.finfo(sg.float32).max > 3e38
+        True
+    """
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype
+
+
+def finfo(type: Any) -> FloatInfo:
+    """The limits of a floating dtype, or of a tensor's, as Python numbers: ``bits``, ``eps``, ``max``, ``min``,
+    ``smallest_normal``, and the ``dtype``.
 
     Raises:
         GraphError: the dtype is not floating.
 
     Example:
-        >>> sg.finfo("float32").bits, float(sg.finfo(sg.float16).eps)
+        >>> sg.finfo("float32").bits, sg.finfo(sg.float16).eps
         (32, 0.0009765625)
     """
     dtype = _dtype_in(type)
     if not is_floating(dtype):
         raise GraphError(f"finfo: expected a floating dtype, actual {dtype.name}")
-    if dtype.kind == "f":
-        return np.finfo(dtype)
-    import ml_dtypes
+    finfo_of: Callable[[np.dtype], np.finfo[Any]] = np.finfo
+    if dtype.kind != "f":
+        import ml_dtypes
 
-    finfo_of: Callable[[np.dtype], np.finfo[Any]] = ml_dtypes.finfo
-    return finfo_of(dtype)
+        finfo_of = ml_dtypes.finfo
+    found = finfo_of(dtype)
+    eps, most, least, smallest = (float(x) for x in (found.eps, found.max, found.min, found.smallest_normal))
+    return FloatInfo(int(found.bits), eps, most, least, smallest, dtype)
 
 
 def iinfo(type: Any) -> np.iinfo[Any]:
-    """The limits of an integer dtype, or of a tensor's: ``bits``, ``max``, ``min``.
+    """The limits of an integer dtype, or of a tensor's: ``bits``, ``max``, ``min``, and the ``dtype``.
 
     Raises:
         GraphError: the dtype is no integer.

@@ -6,6 +6,7 @@ of them that meet floats.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -16,7 +17,18 @@ from staticgrad.extents import is_open
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.scopes import uncontrolled
-from staticgrad.types import Dim, dtype_of, float64, int64, is_floating, is_integer, is_weak, scalar_dtype
+from staticgrad.types import (
+    Dim,
+    declared_array,
+    dtype_of,
+    float64,
+    holds_numbers,
+    int64,
+    is_floating,
+    is_integer,
+    is_weak,
+    scalar_dtype,
+)
 
 TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim
 
@@ -43,7 +55,8 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
 
     Args:
         graph: where an array becomes a constant; the current one by default.
-        dtype: what a Python scalar or a size becomes; by default float32, int64 or bool.
+        dtype: what Python scalars, lists of them and sizes become; by default float32, int64 or bool. Tensors and
+            arrays keep theirs.
 
     Raises:
         GraphError: the value is no number, array or tensor.
@@ -66,9 +79,17 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
                 known = (value, FUNCTIONS.constant(value))
             graph._lifted[id(value)] = known
         return known[1]
-    if isinstance(value, (np.generic, list, tuple)):
+    if isinstance(value, (list, tuple)):
+        return FUNCTIONS.constant(value, dtype if dtype is not None and holds_numbers(value) else None)
+    if isinstance(value, np.generic):
         return FUNCTIONS.constant(value)
     raise GraphError(f"{value!r} cannot be used as a tensor{instead(value)}")
+
+
+def lift_floats(value: object, graph: Graph | None, dtype: np.dtype) -> Tensor:
+    """As ``lift``, with a dtype for Python floats alone and for lists that have some: ints and bools keep theirs."""
+    floats = holds_numbers(value) and is_floating(declared_array(value).dtype)
+    return lift(value, graph, dtype if floats else None)
 
 
 def instead(value: object) -> str:
@@ -101,36 +122,34 @@ def lift_all(values: Sequence[object], *, what: str = "op", quiet: bool = False)
     with graph:
         if len(kinds) == 1 and (only := kinds.pop()) is not None and is_floating(only):  # Python numbers take it
             return tuple([lift(v, graph, only) for v in values])
-        given = [v for v in values if scalar_dtype(v) is None]
-        strong = _lift_strong(given, graph, what)
-        dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
+        later = [scalar_dtype(v) is not None or holds_numbers(v) for v in values]  # once it is known to which dtype
+        lifted = [v if late else lift(v, graph) for v, late in zip(values, later, strict=True)]
+        pairs = [(v, x) for v, x in zip(values, lifted, strict=True) if isinstance(x, Tensor)]
+        dtype = _common_dtype([x.dtype for _, x in pairs], list(itertools.compress(values, later)), what)
         if dtype == float64 and not quiet:
-            _warn_of_promotion(what, given, strong)
-        lifted = iter(strong)
-        result = []
-        for value in values:
-            x = next(lifted) if scalar_dtype(value) is None else lift(value, graph, dtype)
-            result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
-    return tuple(result)
+            _warn_of_promotion(what, pairs)
+        xs = [lift(x, graph, dtype) for x in lifted]
+        return tuple([x if x.dtype == dtype else FUNCTIONS.astype(x, dtype) for x in xs])
 
 
-def _lift_strong(values: Sequence[object], graph: Graph, what: str) -> list[Tensor]:
-    """Lift tensors, arrays and lists. A list of Python numbers takes the dtype of the floats that it meets."""
-    lifted = {i: lift(v, graph) for i, v in enumerate(values) if not _lists_numbers(v)}
-    dtype = promote([x.dtype for x in lifted.values()], [], what) if lifted else None
-    floats = dtype if dtype is not None and is_floating(dtype) else None
-    return [lifted[i] if i in lifted else FUNCTIONS.constant(v, floats) for i, v in enumerate(values)]
+def _common_dtype(strong: list[np.dtype], numbers: Sequence[object], what: str) -> np.dtype:
+    """The dtype of operands with these dtypes and of Python numbers, of which those in lists are weak where they meet
+    floats only."""
+    lists = [v for v in numbers if isinstance(v, (list, tuple))]
+    if lists:
+        met = promote(strong, [], what) if strong else None
+        floats = met is not None and is_floating(met)
+        strong = [*strong, *([] if floats else [declared_array(v).dtype for v in lists])]
+    return promote(strong, [v for v in numbers if not isinstance(v, (list, tuple))], what)
 
 
-def _lists_numbers(value: object) -> bool:
-    """True if a value is a nest of lists and tuples of Python numbers, which are weak."""
-    return isinstance(value, (list, tuple)) and all(is_weak(item) or _lists_numbers(item) for item in value)
-
-
-def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Tensor]) -> None:
+def _warn_of_promotion(what: str, pairs: Sequence[tuple[object, Tensor]]) -> None:
     """Warn where operands become float64 that the user hardly wants so: a tensor of fewer bits meets float64, or
-    integers of 32 or 64 bits meet such a float. ``astype(sg.float64)``, of either of the two, says that it is meant."""
-    pairs = [(v, x) for v, x in zip(values, lifted, strict=True) if not _lists_numbers(v)]
+    integers of 32 or 64 bits meet such a float. ``astype(sg.float64)``, of either of the two, says that it is meant.
+
+    Args:
+        pairs: each operand but Python numbers, and the tensor that it is.
+    """
     short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64]
     wide = [(v, x) for v, x in pairs if x.dtype == float64]
     if wide:

@@ -49,6 +49,7 @@ from staticgrad.quasi_newton import (
     plus,
     times,
 )
+from staticgrad.runtime.binding import as_array
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.session import Session
 from staticgrad.scopes import isolated
@@ -223,7 +224,7 @@ def _minimize_loss(
     if x0 is not None:
         nest.map(lambda x, value: given.__setitem__(xs.index(x), value), wrt, x0)
     starts = [_start(x, value, reader) for x, value in zip(xs, given, strict=True)]
-    fed = {**dict(zip(xs, starts, strict=True)), **{x: np.asarray(value) for x, value in feeds.items()}}
+    fed = {**dict(zip(xs, starts, strict=True)), **{x: as_array(x, value) for x, value in feeds.items()}}
     needed = needed_for(graph, [loss], {x: TensorType(value.shape, x.dtype) for x, value in fed.items()})
     _check_writes(needed)
     read = [node.outputs[0] for node in needed if node.op is VARIABLE and node.outputs[0] not in fed]

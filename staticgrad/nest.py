@@ -2,7 +2,8 @@
 
     Nest ::= None | leaf | tuple of Nest | list of Nest | {key: Nest} | dataclass with Nest fields
 
-Dicts keep the order of their keys; named tuples and dataclasses come back as what they were.
+Dicts keep the order of their keys; named tuples and dataclasses come back as what they were. Beside a named tuple a
+plain one may stand.
 """
 
 from __future__ import annotations
@@ -108,13 +109,19 @@ def _map(function: Callable[..., Any], nest: Any, others: Sequence[Any]) -> Any:
         return function(nest, *others)
     columns = [children(other) for other in others]
     for other, column in zip(others, columns, strict=True):
-        same = type(other) is type(nest) and column is not None and len(column) == len(parts)
+        same = _is_of_kind(other, nest) and column is not None and len(column) == len(parts)
         if not same or (isinstance(nest, Mapping) and list(nest) != list(other)):
             raise GraphError(f"nests differ: expected the structure of {nest!r}, actual {other!r}")
     results = [
         _map(function, part, [column[i] for column in columns if column is not None]) for i, part in enumerate(parts)
     ]
     return rebuild(nest, results)
+
+
+def _is_of_kind(nest: Any, other: Any) -> bool:
+    """True if two containers may stand in the same place: they are of one type, or tuples of which one has no names."""
+    kinds = type(nest), type(other)
+    return kinds[0] is kinds[1] or (tuple in kinds and all(issubclass(kind, tuple) for kind in kinds))
 
 
 @boundary

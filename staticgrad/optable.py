@@ -28,6 +28,7 @@ from staticgrad.types import Size, TensorType, is_short_float
 
 if TYPE_CHECKING:
     from staticgrad.graph import Node, Tensor
+    from staticgrad.ops.linalg.results import EighResult, QRResult, SlogdetResult, SVDResult
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -87,20 +88,20 @@ class Namespace:
     checkpoint: Callable[..., Any]
     cond: Callable[..., Any]
     custom_gradient: Callable[..., Callable[..., Any]]
-    eigh: Callable[..., tuple[Tensor, Tensor]]
+    eigh: Callable[..., EighResult]
     group: Callable[..., Node]
     map: Callable[..., Any]
     max_pool2d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     meshgrid: Callable[..., list[Tensor]]
     once_differentiable: Callable[..., Callable[..., Any]]
     py_call: Callable[..., list[Tensor] | Node]
-    qr: Callable[..., tuple[Tensor, Tensor]]
+    qr: Callable[..., QRResult]
     scan: Callable[..., tuple[Any, Any]]
-    slogdet: Callable[..., tuple[Tensor, Tensor]]
+    slogdet: Callable[..., SlogdetResult]
     split: Callable[..., list[Tensor]]
-    svd: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    svd: Callable[..., SVDResult]
     topk: Callable[..., tuple[Tensor, Tensor]]
-    unstack: Callable[..., list[Tensor]]
+    unstack: Callable[..., tuple[Tensor, ...]]
     while_loop: Callable[..., Any]
 
     def __init__(self) -> None:

@@ -64,8 +64,10 @@ def numpy_dtype(dtype: DTypeLike) -> np.dtype:
     """The NumPy dtype of anything that ``np.dtype`` understands, and of ``"bfloat16"``.
 
     Raises:
-        GraphError: it understands nothing.
+        GraphError: it understands nothing, or it is None, of which NumPy makes float64.
     """
+    if dtype is None:
+        raise GraphError("None is not a dtype")
     try:
         return _bfloat16() if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
@@ -131,12 +133,21 @@ def is_weak(value: object) -> TypeGuard[bool | int | float]:
     return type(value) in (bool, int, float)
 
 
-def require_number(value: bool | int | float, dtype: np.dtype, what: str) -> None:
-    """Check that a dtype can hold a Python number.
+def holds_numbers(value: object) -> bool:
+    """True if ``value`` is a Python scalar, or a nest of lists and tuples of them."""
+    return is_weak(value) or (isinstance(value, (list, tuple)) and all(map(holds_numbers, value)))
+
+
+def require_number(value: Any, dtype: np.dtype, what: str) -> None:
+    """Check that a dtype can hold a Python number, or each number in lists.
 
     Raises:
         GraphError: it is a float and the dtype integral, out of range, or a number and the dtype bool.
     """
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            require_number(item, dtype, what)
+        return
     try:
         fits = np.result_type(dtype, value) == dtype and (is_floating(dtype) or dtype.type(value) == value)
     except OverflowError:
@@ -571,18 +582,55 @@ def sizes(shape: Shape) -> tuple[int, ...]:
 
 
 def to_array(value: Any, dtype: np.dtype | None = None) -> np.ndarray:
-    """Numbers as an array, in a dtype of the table; not a copy where they are one.
+    """Numbers as an array, in a dtype of the table, to which each is converted once; not a copy where they are one.
 
     Raises:
         GraphError: they make no array, or none of this dtype.
     """
     try:
-        array = np.asarray(value, dtype)
+        if dtype is None:
+            array = exact_array(value)
+        elif is_floating(dtype) and isinstance(value, (int, list, tuple)):
+            array = np.asarray(value).astype(dtype)  # else large integers are rounded to float64 first
+        else:
+            array = np.asarray(value, dtype)
     except TypeError as error:  # something inside has no value yet
         raise GraphError(f"expected an array of numbers (sg.stack joins a list of tensors): {error}") from None
     except (ValueError, OverflowError) as error:
         raise GraphError(f"expected an array of numbers: {error}") from None
     return array.astype(dtype_of(array.dtype), copy=False)
+
+
+def exact_array(value: Any) -> np.ndarray:
+    """The array that ``np.asarray`` makes of a value, except for integers of which some need uint64: NumPy rounds them
+    to float64.
+
+    Raises:
+        OverflowError: no dtype holds these integers.
+    """
+    array: np.ndarray = np.asarray(value)
+    if array.dtype == float64 and isinstance(value, (list, tuple)) and array.size and array.max() >= 2.0**63:
+        numbers = np.asarray(value, object)
+        if all(isinstance(number, (int, np.integer)) for number in numbers.flat):
+            return numbers.astype(uint64)
+    return array
+
+
+def declared_array(value: Any, dtype: np.dtype | None = None) -> np.ndarray:
+    """Numbers as an array in ``dtype``; without one Python floats are float32, ints int64, bools bool, in lists too,
+    and arrays keep theirs.
+
+    Raises:
+        GraphError: they make no array, or none of this dtype.
+    """
+    if dtype is not None:
+        return to_array(value, dtype)
+    if is_weak(value):
+        return to_array(value, scalar_dtype(value))
+    array = to_array(value)
+    if array.dtype == float64 and isinstance(value, (list, tuple)) and holds_numbers(value):
+        return array.astype(float32)
+    return array
 
 
 class Bound(int):

@@ -23,12 +23,61 @@ def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:
 
 
 def test_running_sums_of_integers_are_int64_and_a_dtype_is_taken() -> None:
-    x = sg.constant(np.array([[100, 100, 100], [1, 2, 3]], np.uint8))
+    x = sg.constant(np.array([[100, 100, 100], [1, 2, 3]], np.int8))
     wide, narrow = sg.cumulative_sum(x, axis=1), sg.cumulative_sum(x, 0, dtype=np.int32)
     assert (wide.dtype, narrow.dtype) == (sg.int64, sg.int32)
     got = run([wide, narrow])
     np.testing.assert_array_equal(got[0], [[100, 200, 300], [1, 3, 6]])
     np.testing.assert_array_equal(got[1], [[100, 100, 100], [101, 102, 103]])
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("sized", ["known", "open"])
+def test_sums_and_products_of_unsigned_integers_are_uint64(
+    sized: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for dtype, shape in (("uint64", (3, 70001)), ("uint8", (37, 129)), ("uint32", (9, 33))):
+        a = RNG.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True) | np.array(1, dtype)
+        x = sg.placeholder([None] * a.ndim if sized == "open" else shape, dtype)
+        ways = {
+            ("sum", axis): (sg.sum(x, axis), np.sum(a, axis)) for axis in (None, 0, a.ndim - 1, tuple(range(a.ndim)))
+        }
+        ways |= {("prod", axis): (sg.prod(x, axis), np.prod(a, axis)) for axis in (None, 0, a.ndim - 1)}
+        for axis in range(a.ndim):
+            ways["running sum", axis] = (sg.cumulative_sum(x, axis), np.cumulative_sum(a, axis=axis))
+            ways["running product", axis] = (sg.cumulative_prod(x, axis), np.cumulative_prod(a, axis=axis))
+        ways["by example", 0] = (sg.vmap(sg.sum)(x), a.reshape(len(a), -1).sum(1))
+        if sized == "known" and a.ndim == 2:
+            ways["trace", 0] = (sg.linalg.trace(x), np.trace(a))
+        with sg.Session(sg.get_default_graph(), num_threads=2) as sess:
+            got = sess.run({key: y for key, (y, _) in ways.items()}, {x: a})
+        for key, (y, wanted) in ways.items():
+            assert y.dtype == got[key].dtype == wanted.dtype == np.uint64, key
+            np.testing.assert_array_equal(got[key], wanted, f"{dtype} {shape} {key}")
+
+
+def test_sums_of_unsigned_integers_are_uint64_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    a = np.array([2**63, 5], np.uint64)
+    got = run([sg.sum(a), sg.prod(a | np.uint64(1)), sg.cumulative_sum(a), sg.cumulative_prod(a), sg.sum(a > 5)])
+    assert [y.tolist() for y in got] == [2**63 + 5, 5 * (2**63 + 1) % 2**64, [2**63, 2**63 + 5], [2**63, 2**63], 1]
+    assert [y.dtype.name for y in got] == ["uint64"] * 4 + ["int64"]
+
+
+def test_vecdot_has_the_dtype_of_its_operands_and_one_axis_of_both() -> None:
+    a, b = RNG.integers(0, 100, (4, 3), np.uint8), RNG.integers(0, 100, (2, 4, 3), np.uint8)
+    for axis in (-1, -2):
+        y = run(sg.vecdot(a, b, axis=axis))
+        assert y.dtype == np.uint8
+        np.testing.assert_array_equal(y, np.sum(a * b, axis=axis, dtype=np.uint8))
+    np.testing.assert_array_equal(run(sg.vecdot(a, a, axis=0)), np.sum(a * a, axis=0, dtype=np.uint8))
+    with pytest.raises(sg.GraphError, match="not counted from the end"):
+        sg.vecdot(a, b, axis=0)
+    with pytest.raises(sg.GraphError, match="sizes of axis"):
+        sg.vecdot(a, b[..., :1])
+    with pytest.raises(sg.GraphError, match="out of range"):
+        sg.vecdot(a, a[0], axis=-2)
 
 
 def test_include_initial_makes_the_result_one_longer() -> None:
@@ -345,6 +394,12 @@ def test_numbers_that_have_names() -> None:
 def test_what_dtypes_can_hold() -> None:
     x = sg.placeholder((2,), sg.float64)
     assert (sg.finfo(sg.float32).eps, sg.finfo(x).bits) == (np.finfo(np.float32).eps, 64)
+    for dtype in (sg.float16, sg.bfloat16, sg.float32, sg.float64):
+        info = sg.finfo(dtype)
+        assert info.dtype == dtype
+        assert {type(v) for v in (info.eps, info.max, info.min, info.smallest_normal)} == {float}
+        assert info.min == -info.max < -6e4
+    assert sg.iinfo("uint8").dtype == sg.uint8
     assert (sg.iinfo("uint8").max, sg.iinfo(np.int32(3)).min) == (255, -(2**31))
     with pytest.raises(sg.GraphError, match="expected a floating dtype, actual int64"):
         sg.finfo(sg.int64)

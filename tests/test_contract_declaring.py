@@ -170,7 +170,7 @@ def test_default_dtypes() -> None:
 
 def test_dtypes_of_sums_means_and_quotients() -> None:
     for dtype, of_sum, of_mean in (
-        ("bool", "int64", "float64"), ("uint8", "int64", "float64"), ("int32", "int64", "float64"),
+        ("bool", "int64", "float64"), ("uint8", "uint64", "float64"), ("int32", "int64", "float64"),
         ("int64", "int64", "float64"), ("float32", "float32", "float32"), ("float64", "float64", "float64"),
     ):  # fmt: skip
         x = sg.placeholder((3,), dtype)
@@ -182,6 +182,28 @@ def test_dtypes_of_sums_means_and_quotients() -> None:
     assert value(n.mean(), {n: [1, 2, 4]}) == pytest.approx(7 / 3)
     assert value(n / 2, {n: [1, 2, 4]}).tolist() == [0.5, 1, 2]
     assert sg.sum(n > 1).dtype == sg.int64
+
+
+def test_no_dtype_is_float32_for_the_makers_of_floats() -> None:
+    made = [f((2,), dtype=None) for f in (sg.zeros, sg.ones, sg.empty)]
+    made += [sg.eye(2, dtype=None), sg.linspace(0, 1, 3, dtype=None), sg.linspace(0, 1, sg.dim("n"), dtype=None)]
+    made += [sg.placeholder((2,), None), sg.eye(sg.dim("n"), dtype=None), sg.asarray([], dtype=None)]
+    assert {x.dtype.name for x in made} == {"float32"}
+    assert [sg.full(2, n, dtype=None).dtype.name for n in (1.0, 1, True)] == ["float32", "int64", "bool"]
+    assert value(sg.zeros(2, dtype=None)).tolist() == [0.0, 0.0]
+    for wrong in (lambda: sg.astype(made[0], None), lambda: sg.result_type(None)):  # type: ignore[arg-type]
+        with pytest.raises(sg.GraphError, match="None is not a dtype"):
+            wrong()
+
+
+def test_parts_are_a_tuple_and_copies_may_be_asked_for() -> None:
+    parts = sg.unstack(sg.constant([[1, 2], [3, 4]]), axis=1)
+    assert isinstance(parts, tuple)
+    assert [x.tolist() for x in sg.Session().run(parts)] == [[1, 3], [2, 4]]
+    x = sg.constant([1.0, 2.0])
+    assert sg.astype(x, sg.float32, copy=False) is x
+    assert sg.reshape(x, (2, 1), copy=True).shape == (2, 1)
+    assert sg.asarray(x, copy=False) is x
 
 
 def test_raising_to_float64_by_a_numpy_scalar_warns_once_with_the_line() -> None:

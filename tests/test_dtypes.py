@@ -52,6 +52,166 @@ def test_lists_that_meet_no_float_or_hold_numpy_scalars_are_arrays() -> None:
         assert (x * [np.int64(1), np.int64(2)]).dtype == sg.float64
 
 
+# -- numbers and lists with a dtype ----------------------------------------------------------------------------------
+
+# What a conversion on the way, to float32 or float64, or to int64, would change.
+EXACT: dict[str, list[Any]] = {
+    "float64": [1 / 3, 1e-60, 1e300],
+    "int64": [2**53 + 1, -(2**53) - 1, 2**62 + 1],
+    "uint64": [2**63 + 1, 1, 2**64 - 1],
+}
+Ways = dict[str, tuple[Any, Any]]
+
+
+def _declared_by_name(n: Any, ns: list[Any], kind: Any) -> Ways:
+    """Each function that is told the dtype, and the numbers that its result shall have."""
+    return {
+        "asarray": (sg.asarray(n, dtype=kind), n),
+        "asarray of a list": (sg.asarray([ns, ns], dtype=kind), [ns, ns]),
+        "constant": (sg.constant(n, kind), n),
+        "constant of a list": (sg.constant(ns, kind), ns),
+        "astype": (sg.astype(n, kind), n),
+        "astype of a list": (sg.astype(ns, kind), ns),
+        "full": (sg.full(2, n, dtype=kind), [n, n]),
+        "full_like": (sg.full_like([0, 0], n, dtype=kind), [n, n]),
+        "Variable": (sg.Variable(n, dtype=kind) + 0, n),
+        "Variable of a list": (sg.Variable(ns, dtype=kind) + 0, ns),
+        "init.constant": (sg.Variable(sg.init.constant(n), shape=(2,), dtype=kind) + 0, [n, n]),
+        "sum": (sg.sum([n], dtype=kind), n),
+        "prod": (sg.prod([n], dtype=kind), n),
+        "cumulative_sum": (sg.cumulative_sum([n], dtype=kind), [n]),
+        "cumulative_prod": (sg.cumulative_prod([n], dtype=kind), [n]),
+        "trace": (sg.linalg.trace([[n]], dtype=kind), n),
+        "py_call": (sg.py_call(lambda: n, [], [(kind, ())])[0], n),
+    }
+
+
+def _beside_tensors(n: Any, ns: list[Any], kind: Any) -> Ways:
+    """Each function in which a number or a list takes the dtype of a tensor."""
+    o = sg.constant(np.zeros(len(ns), kind))
+    one, kept = o[0], sg.Variable(np.zeros(len(ns), kind))
+    most, rest = max(ns), [0] * (len(ns) - 1)
+    return {
+        "full_like": (sg.full_like(o, n), [n] * len(ns)),
+        "add": (o + n, [n] * len(ns)),
+        "equal": (sg.equal(sg.constant(np.array(n, kind)), n), True),
+        "where": (sg.where(sg.constant(True), n, one), n),
+        "clip": (sg.clip(one, n, n), n),
+        "pad": (sg.pad(o[:1], (1, 0), value=n), [n, 0]),
+        "nn.pad": (sg.nn.pad(o[:1], (1, 0), value=n), [n, 0]),
+        "stack": (sg.stack([one, n]), [0, n]),
+        "concat": (sg.concat([o, ns]), [0] * len(ns) + ns),
+        "scatter": (sg.scatter(o, 0, n), [n, *rest]),
+        "scatter of a list": (sg.scatter(o, slice(None), ns), ns),
+        "scatter at duplicates": (sg.scatter(o, [0] * len(ns), ns, mode="max"), [most, *rest]),
+        "assign": (sg.identity(sg.assign(kept, n)), [n] * len(ns)),
+        "scan": (sg.scan(lambda carry, _: (n, carry), one, None, length=2)[0], n),
+        "while_loop": (sg.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, n), (sg.constant(0), one))[1], n),
+        "cond": (sg.cond(sg.constant(True), lambda: n, lambda: one), n),
+    }
+
+
+def _of_floats(n: float, ns: list[float], kind: Any) -> Ways:
+    """What takes floats alone: gradients, random numbers, losses, layers, conditions."""
+    x = sg.constant(np.ones(len(ns)))
+    hooked, written = sg.Variable(np.ones(len(ns))), sg.Variable(np.zeros(len(ns)))
+    hooked.register_hook(lambda grad: grad * 0 + ns)
+
+    @sg.custom_gradient
+    def custom(x: Any) -> Any:
+        return x * 1.0, lambda ct: [ns]
+
+    linear = sg.nn.Linear(len(ns), 1, bias=False, dtype=kind)
+    weight = sg.assign(linear.weight, [[1.0, 0.0, 0.0]])
+    with sg.control_dependencies([weight]):
+        layer = sg.nn.linear(ns, sg.identity(weight))
+    norm = sg.nn.BatchNorm1d(1, eps=0.0, dtype=kind).eval()
+    return {
+        "where of lists": (sg.where(x > 0, ns, x), ns),
+        "a list beside integers": (sg.add(sg.constant(np.zeros(1, np.int64)), [n]), [n]),
+        "clip to a list": (sg.clip(x * 0, ns), ns),
+        "assign of a list": (sg.identity(sg.assign(written, ns)), ns),
+        "arange": (sg.arange(n, 2 * n, n, dtype=kind), [n]),
+        "linspace": (sg.linspace(n, n, 1, dtype=kind), [n]),
+        "einsum": (sg.einsum("i,i->i", x, ns), ns),
+        "power": (n**x, [n] * len(ns)),
+        "grad_ys": (sg.gradients(x * 1.0, [x], grad_ys=ns)[0], ns),
+        "jvp": (sg.jvp(x * 1.0, x, ns)[0], ns),
+        "custom_gradient": (sg.gradients(custom(x), [x])[0], ns),
+        "hook": (sg.gradients(hooked * 1.0, [hooked])[0], ns),
+        "uniform": (sg.random.uniform((2,), n, n, dtype=kind), [n, n]),
+        "uniform between lists": (sg.random.uniform((len(ns),), ns, ns, dtype=kind), ns),
+        "normal": (sg.random.normal((len(ns),), ns, 0.0, dtype=kind), ns),
+        "mse_loss": (sg.nn.mse_loss(sg.constant(np.array(ns[:2])), ns[:2]), 0.0),
+        "linear": (layer, [n]),
+        "BatchNorm1d": (norm([[n]]), [[n]]),
+        "condition": (sg.where([1e-60], 1, 0), [1]),
+        "logical_not": (sg.logical_not(1e-60), False),
+        "any": (sg.any([1e-60]), True),
+    }
+
+
+@pytest.mark.parametrize("dtype", EXACT)
+def test_numbers_and_lists_are_converted_once_wherever_they_are_declared(dtype: str) -> None:
+    ns, kind = EXACT[dtype], np.dtype(dtype)
+    ways = {f"{key}, by name": way for key, way in _declared_by_name(ns[0], ns, kind).items()}
+    ways |= {f"{key}, beside a tensor": way for key, way in _beside_tensors(ns[0], ns, kind).items()}
+    if dtype == "float64":
+        ways |= _of_floats(ns[0], ns, kind)
+    got = run({key: x for key, (x, _) in ways.items()})
+    changed = {key: got[key].tolist() for key, (_, wanted) in ways.items() if got[key].tolist() != wanted}
+    assert not changed
+
+
+@pytest.mark.parametrize("dtype", EXACT)
+def test_numbers_and_lists_are_converted_once_where_a_session_takes_them(dtype: str) -> None:
+    ns, kind = EXACT[dtype], np.dtype(dtype)
+    x, xs = sg.placeholder((), kind), sg.placeholder((len(ns),), kind)
+    w, module = sg.Variable(np.zeros(len(ns), kind)), sg.nn.Module()
+    module.w = w
+    with sg.Session() as sess:
+        assert [y.tolist() for y in sess.run([x + 0, xs + 0], {x: ns[0], xs: ns})] == [ns[0], ns]
+        sess.set(w, ns)
+        assert sess.get(w).tolist() == ns
+        sess.set(w, [0] * len(ns))
+        module.load_state_dict(sess, {"w": ns})
+        assert sess.get(w).tolist() == ns
+        if kind.kind != "f":
+            with pytest.raises(sg.FormatError, match=f"0.5 is no {dtype}"):
+                module.load_state_dict(sess, {"w": [0.5, 1, 2]})
+
+
+def test_large_integers_are_rounded_once_to_float32() -> None:
+    n = 2**60 + 2**36 + 1  # just above the middle of two float32; rounded to float64 first it is the middle
+    x = sg.placeholder((1,))
+    made = [sg.asarray(n, dtype=sg.float32), sg.constant([n], sg.float32), sg.add(np.zeros(1, np.float32), [n])]
+    assert [float(np.ravel(y)[0]) for y in [*run(made), run(x + 0, {x: [n]})]] == [2.0**60 + 2.0**37] * 4
+
+
+def test_integers_that_no_dtype_holds_together_are_refused_and_not_rounded() -> None:
+    for numbers in ([2**63, -1], [2**64, 1]):
+        with pytest.raises(sg.GraphError, match=r"out of bounds|expected an array|not supported"):
+            sg.constant(numbers)
+    assert run(sg.constant([2**63 + 1, 1])).tolist() == [2**63 + 1, 1]
+    with pytest.raises(sg.GraphError, match="out of bounds"):
+        sg.asarray(-1, dtype=sg.uint8)
+    with pytest.raises(sg.GraphError, match="out of bounds"):
+        sg.pad(sg.constant(np.zeros(2, np.uint8)), 1, value=-1)
+    assert run(sg.astype(-1, sg.uint8)) == 255  # which converts as it converts tensors
+
+
+def test_ranges_beyond_int64_are_exact_as_uint64() -> None:
+    low = 2**63 + 1
+    ways = [
+        sg.arange(low, low + 3, dtype=sg.uint64), sg.arange(low + 4, low, -2, dtype=sg.uint64),
+        sg.random.randint((2,), low, low + 1, dtype=sg.uint64),
+        sg.random.randint((1,), 2**64 - 1, 2**64, dtype=sg.uint64),
+    ]  # fmt: skip
+    assert [x.tolist() for x in run(ways)] == [[low, low + 1, low + 2], [low + 4, low + 2], [low] * 2, [2**64 - 1]]
+    with pytest.raises(sg.GraphError, match="out of range for int64"):
+        sg.arange(low, low + 3)
+
+
 # -- conversions ----------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 LATE = {
     ("staticgrad.hints", "staticgrad.numpy_calls"): "NumPy's names of our functions",
     ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
+    ("staticgrad.optable", "staticgrad.ops.linalg.results"): "the types of what functions of matrices give",
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
     ("staticgrad.graph", "staticgrad.html.graphs"): "what notebooks show of a graph",
     ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",

@@ -395,3 +395,46 @@ def test_block_diag_takes_batches_and_refuses_others() -> None:
         linalg.block_diag(a, b[:2])
     with pytest.raises(sg.GraphError, match="expected one matrix or more"):
         linalg.block_diag()
+
+
+# -- named results --------------------------------------------------------------------------------------------------
+
+
+def test_several_results_have_the_names_of_the_standard() -> None:
+    x = definite(2, 3, 3)
+    results = [
+        (linalg.eigh(x), ("eigenvalues", "eigenvectors")), (linalg.qr(x), ("Q", "R")),
+        (linalg.qr(x[:, :2]), ("Q", "R")), (linalg.qr(x[..., :2], mode="complete"), ("Q", "R")),
+        (linalg.svd(x), ("U", "S", "Vh")), (linalg.slogdet(x), ("sign", "logabsdet")),
+    ]  # fmt: skip
+    got = run([result for result, _ in results])
+    for (result, names), arrays in zip(results, got, strict=True):
+        assert result._fields == names
+        assert type(arrays) is type(result)
+        assert [a.shape for a in arrays] == [y.shape for y in result]
+    np.testing.assert_allclose(got[5].logabsdet, np.linalg.slogdet(x).logabsdet)
+
+
+def test_named_results_stay_named_in_nests() -> None:
+    x = sg.constant(definite(3, 2, 2))
+    pair = linalg.slogdet(x[0])
+    mapped = sg.vmap(linalg.qr)(x)
+    carried, rows = sg.scan(lambda c, m: (linalg.slogdet(m), c), pair, x)
+    chosen = sg.cond(sg.constant(True), lambda: linalg.slogdet(x[0]), lambda: linalg.slogdet(x[1]))
+    looped = sg.while_loop(lambda s: s.sign < 0, lambda s: s, pair)
+    assert [type(y).__name__ for y in (mapped, carried, rows, chosen, looped)] == ["QRResult"] + ["SlogdetResult"] * 4
+    exe = sg.Session(x.graph).compile({"qr": mapped}, [])
+    assert type(exe()["qr"]) is type(mapped)
+    assert sg.nest.map(lambda y: y.ndim, mapped) == type(mapped)(3, 3)
+    assert sg.nest.paths(mapped) == [".Q", ".R"]
+
+
+def test_a_plain_tuple_stands_beside_a_named_one_and_another_named_one_does_not() -> None:
+    x = sg.constant(definite(3, 2, 2))
+    pair = linalg.slogdet(x[0])
+    carried, _ = sg.scan(lambda c, m: ((c.sign * 2, c.logabsdet), m), pair, x)
+    assert type(carried) is type(pair)
+    assert run(carried).sign == 8
+    assert type(sg.nest.map(lambda a, b: a, tuple(pair), pair)) is tuple
+    with pytest.raises(sg.GraphError, match="nests differ"):
+        sg.nest.map(lambda a, b: a, pair, linalg.qr(x))

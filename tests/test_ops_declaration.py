@@ -56,7 +56,7 @@ def of(dtype: Any, *shape: Any) -> Any:
         (lambda: np.ones(3, np.float32) + f32(3), sg.float32),
         (lambda: sg.sum(of(sg.int32, 3)), sg.int64),
         (lambda: sg.sum(of(sg.bool, 3)), sg.int64),
-        (lambda: sg.prod(of(sg.uint8, 3)), sg.int64),
+        (lambda: sg.prod(of(sg.uint8, 3)), sg.uint64),
         (lambda: sg.sum(of(sg.int32, 3), dtype=sg.float32), sg.float32),
         (lambda: sg.mean(of(sg.int32, 3)), sg.float64),
         (lambda: sg.max(of(sg.int32, 3)), sg.int32),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import FormatError, refuse_copies
+from staticgrad.errors import FormatError, GraphError, refuse_copies
 from staticgrad.graph import COPIER, Tensor
 from staticgrad.naming import Holder, Unmatched, match
 from staticgrad.nn import calls
@@ -24,7 +24,7 @@ from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable, another
 from staticgrad.optable import Array
 from staticgrad.scopes import in_module
-from staticgrad.types import DTypeLike
+from staticgrad.types import DTypeLike, holds_numbers, require_number, to_array
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -301,7 +301,7 @@ class Module(Holder):
         own = self._state()
         what = f"load_state_dict of {type(self).__name__}"
         rest = match(what, ("state_dict", "module"), own, state_dict, (not strict, not strict))
-        values = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
+        values = {name: _value_for(own[name], state_dict[name], name) for name in own if name in state_dict}
         for name, value in values.items():
             variable = own[name]
             if value.shape != variable.shape or not np.can_cast(value.dtype, variable.dtype, "same_kind"):
@@ -320,6 +320,17 @@ class Module(Holder):
         lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
+
+
+def _value_for(variable: Tensor, value: Any, name: str) -> Array:
+    """A value that is loaded as an array; Python numbers, in lists too, in the dtype of the variable."""
+    if not holds_numbers(value):
+        return np.asarray(value)
+    try:
+        require_number(value, variable.dtype, f"load_state_dict: {name!r}")
+        return to_array(value, variable.dtype)
+    except GraphError as error:
+        raise FormatError(error.message) from None
 
 
 def _copied(x: Tensor) -> Tensor:

@@ -362,14 +362,26 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 
 @public
 def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
-    """Σ x1·x2 along one axis, broadcasting over the others.
+    """Σ x1·x2 along one axis, broadcasting over the others, in the dtype of the products.
+
+    Args:
+        axis: counted from the end, unless both have as many axes.
+
+    Raises:
+        GraphError: no such axis of both, or of another size.
 
     Example:
         >>> sg.Session().run(sg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))
         array([21., 43.], dtype=float32)
     """
     o = FUNCTIONS
-    return rounded_once(lambda a, b: o.sum(o.multiply(a, b), axis=axis), *lift_all((x1, x2), what="vecdot"))
+    a, b = lift_all((x1, x2), what="vecdot")
+    places = [normalize_axis(axis, x.ndim, "vecdot") for x in (a, b)]
+    if places[0] - a.ndim != places[1] - b.ndim:
+        raise GraphError(f"vecdot: axis {axis} is not counted from the end, for tensors of {a.ndim} and {b.ndim} axes")
+    require_equal(a.shape[places[0]], b.shape[places[1]], "vecdot", f"sizes of axis {axis} of {a.type} and {b.type}")
+    place = places[0] - a.ndim
+    return rounded_once(lambda a, b: o.sum(o.multiply(a, b), axis=place, dtype=a.dtype), a, b)
 
 
 @public

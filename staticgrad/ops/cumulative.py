@@ -22,6 +22,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import NUMERIC, added, declare, operands
 from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.reductions import total_dtype
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -31,7 +32,6 @@ from staticgrad.types import (
     TensorType,
     bool_,
     dtype_of,
-    int64,
     integer,
     is_floating,
     normalize_axis,
@@ -214,13 +214,15 @@ LINEAR_RECURRENCE = register(
 def _cumulative(
     op: Op, x: TensorLike, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int
 ) -> Tensor:
-    tensor = operands(op.name, x)[0]
+    kind = None if dtype is None else dtype_of(dtype)
+    tensor = operands(op.name, x)[0] if kind is None else FUNCTIONS.astype(x, kind)
     if axis is None and tensor.ndim != 1:
         raise GraphError(
             f"{op.name}: axis must be given for {tensor.name!r} {tensor.type}, which is not one-dimensional"
         )
     place = normalize_axis(0 if axis is None else axis, tensor.ndim, op.name)
-    kind = dtype_of(dtype) if dtype is not None else tensor.dtype if is_floating(tensor.dtype) else int64
+    if kind is None:
+        kind = total_dtype(tensor.dtype)
     if not takes(NUMERIC, kind):
         raise GraphError(f"{op.name}: expected a dtype among {', '.join(d.name for d in NUMERIC)}, actual {kind.name}")
     y = declare(op, (FUNCTIONS.astype(tensor, kind),), CumulativeAttributes(place, False))
@@ -238,7 +240,8 @@ def cumulative_sum(
 
     Args:
         axis: may be left out for one-dimensional tensors.
-        dtype: of the sums; default: that of ``x`` for floats, int64 for integers and bools.
+        dtype: of the sums; default: that of ``x`` for floats, int64 for bools and signed integers, uint64 for
+            unsigned ones.
         include_initial: begin with 0, which makes the result one longer.
 
     Raises:
@@ -262,7 +265,8 @@ def cumulative_prod(
 
     Args:
         axis: may be left out for one-dimensional tensors.
-        dtype: of the products; default: that of ``x`` for floats, int64 for integers and bools.
+        dtype: of the products; default: that of ``x`` for floats, int64 for bools and signed integers, uint64 for
+            unsigned ones.
         include_initial: begin with 1, which makes the result one longer.
 
     Raises:

@@ -78,7 +78,7 @@ def shown_as(name: str | Callable[..., str]) -> Callable[[F], F]:
         def shown(*args: Any, **kwargs: Any) -> Any:
             made = function(*args, **kwargs)
             operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
-            for y in made if isinstance(made, list) else [made]:
+            for y in made if isinstance(made, (list, tuple)) else [made]:
                 if y.requires_grad:
                     show_as(y, f"{name if isinstance(name, str) else name(*args, **kwargs)}", operands)
             return made
@@ -94,12 +94,14 @@ def accepted(what: str, accepts: Accepts, *values: object, quiet: bool = False) 
     Raises:
         GraphError: the op is not defined for their dtype.
     """
+    if accepts is BOOL:
+        with graph_of(values):
+            return tuple([FUNCTIONS.astype(x, bool_) for x in values])
     xs = operands(what, *values, quiet=quiet)
     dtype = xs[0].dtype
     if takes(accepts, dtype):
         return xs
-    if accepts is FLOAT or accepts is BOOL:
-        target = float64 if accepts is FLOAT else bool_
-        return tuple(FUNCTIONS.astype(x, target) for x in xs)
+    if accepts is FLOAT:
+        return tuple(FUNCTIONS.astype(x, float64) for x in xs)
     wanted = ", ".join(d.name for d in accepts)
     raise GraphError(f"{what}: not defined for {dtype.name}\n  expected one of {wanted}\n  actual   {xs[0]!r}")

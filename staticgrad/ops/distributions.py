@@ -106,7 +106,7 @@ def randint(
     if not is_integer(kind):
         raise GraphError(f"randint: expected an integer dtype, actual {kind.name}")
     with graph_of((low, high)):
-        first, last = (lift(x) for x in (low, high))
+        first, last = (lift(_word(x)) for x in (low, high))
         if not (is_integer(first.dtype) and is_integer(last.dtype)):
             raise GraphError(f"randint: expected integers as bounds, actual {first.type} and {last.type}")
         _check_bounds(low, high, kind)
@@ -115,6 +115,11 @@ def randint(
         span = o.subtract(o.astype(last, int64), first)
         steps = o.astype(o.floor(o.multiply(u, o.astype(span, float64))), int64)
         return o.astype(o.add(steps, first), kind)
+
+
+def _word(bound: TensorLike) -> TensorLike:
+    """A bound of ``randint`` that no int64 holds as the one of the same 64 bits: what is added to it wraps around."""
+    return (bound + 2**63) % 2**64 - 2**63 if type(bound) is int else bound
 
 
 def _check_bounds(low: TensorLike, high: TensorLike, kind: np.dtype) -> None:
@@ -156,7 +161,7 @@ def categorical(
     """
     o = FUNCTIONS
     with graph_of((logits,)):
-        x = lift(logits)
+        x = o.astype(logits, float64)
         if x.ndim == 0:
             raise GraphError(f"categorical: {x.name!r} {x.type} has no axis of categories")
         x = o.moveaxis(x, normalize_axis(axis, x.ndim, "categorical"), -1)
@@ -165,7 +170,7 @@ def categorical(
         if len(drawn) < len(rest) or drawn[len(drawn) - len(rest) :] != rest:
             raise GraphError(f"categorical: expected a shape that ends in {rest}, actual {drawn}")
         noise = _one_minus(_positive(random_uniform((*drawn, x.shape[-1]), float64, seed)))
-        return o.argmax(o.subtract(o.astype(x, float64), o.log(noise)), axis=-1)
+        return o.argmax(o.subtract(x, o.log(noise)), axis=-1)
 
 
 def _positive(u: Tensor) -> Tensor:
@@ -240,7 +245,7 @@ def choice(
 def _weights(p: TensorLike, size: Size) -> Tensor:
     """The weights of ``choice`` as float64, checked as far as they are known."""
     require_range("choice: p", p, 0.0, sys.float_info.max)
-    weights = FUNCTIONS.astype(lift(p), float64)
+    weights = FUNCTIONS.astype(p, float64)
     if weights.shape != (size,):
         raise GraphError(f"choice: expected a weight for each of {size} elements, actual {weights.type}")
     return weights
@@ -296,9 +301,9 @@ def gamma(
         kind = dtype_of_parameters(dtype, alpha, scale)
         if not is_floating(kind):
             raise GraphError(f"random numbers are floating: dtype {kind.name} is not")
-        given = lift(alpha)
+        given = o.astype(alpha, float64)
         wanted = as_shape(given.shape if shape is None else shape, "gamma")
-        a = o.broadcast_to(o.astype(given, float64), wanted)
+        a = o.broadcast_to(given, wanted)
         x = _without_derivative(_standard_gamma(o.stop_gradient(a), seed), a)
         return o.astype(x if is_weak(scale) and scale == 1 else o.multiply(x, parameter(scale, float64)), kind)
 

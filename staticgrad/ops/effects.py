@@ -27,6 +27,7 @@ from staticgrad.types import (
     dtype_of,
     float32,
     float64,
+    holds_numbers,
     is_integer,
     is_weak,
     require_number,
@@ -103,11 +104,12 @@ def assign(variable: Tensor, value: TensorLike) -> Node:
         raise GraphError(f"assign: expected a variable to write to, actual {variable!r}")
     graph = graph_of((variable,))
     with graph:
-        if is_weak(value):
+        if holds_numbers(value):
             require_number(value, variable.dtype, f"assign to {variable.name!r}")
+        if is_weak(value):
             new = FUNCTIONS.full(variable.shape, value, dtype=variable.dtype)
         else:
-            new = lift(value, graph)
+            new = lift(value, graph, variable.dtype)
         if new.dtype != variable.dtype:
             if not np.can_cast(new.dtype, variable.dtype, "safe"):
                 raise _misfit(variable, new)
@@ -448,7 +450,7 @@ def assert_(cond: TensorLike, message: str = "") -> Node:
     """
     graph = graph_of((cond,))
     with graph:
-        condition = FUNCTIONS.astype(lift(cond, graph), bool_)
+        condition = FUNCTIONS.astype(cond, bool_)
         return graph.add(ASSERTION, (condition,), AssertAttributes(str(message)))
 
 

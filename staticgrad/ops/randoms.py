@@ -363,7 +363,7 @@ def parameter(value: TensorLike, dtype: np.dtype) -> float | Tensor:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
         return float(value)
-    x = lift(value)
+    x = lift(value, dtype=dtype)
     return x if x.dtype == dtype else FUNCTIONS.astype(x, dtype)
 
 

@@ -40,11 +40,11 @@ from staticgrad.types import (
     Size,
     TensorType,
     bool_,
-    dtype_of,
     int64,
     is_floating,
     normalize_axes,
     takes,
+    uint64,
 )
 from staticgrad.types import product as size_of
 
@@ -310,10 +310,16 @@ def reduced(op: Op, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def _totals(what: str, x: TensorLike, dtype: DTypeLike | None) -> Tensor:
-    """The operand of a sum or product, in the dtype of the result: integers and bools as int64."""
-    x = operands(what, x)[0]
-    target = dtype_of(dtype) if dtype is not None else x.dtype if is_floating(x.dtype) else int64
-    return FUNCTIONS.astype(x, target)
+    """The operand of a sum or product, in the dtype of the result."""
+    if dtype is None:
+        x = operands(what, x)[0]
+        dtype = total_dtype(x.dtype)
+    return FUNCTIONS.astype(x, dtype)
+
+
+def total_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of sums and products: int64 of bools and signed integers, uint64 of unsigned ones, else the same."""
+    return dtype if is_floating(dtype) else uint64 if dtype.kind == "u" else int64
 
 
 _ALONG_AXES = """
@@ -345,20 +351,20 @@ NO_ELEMENT = ", or no element along them"
 
 @along_axes()
 def sum(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The sum along ``axis``; integers and bools are summed as int64, or all in ``dtype``.
+    """The sum along ``axis``, in ``dtype``; by default int64 of bools and signed integers, uint64 of unsigned ones.
 
     Example:
         >>> sg.Session().run(sg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0))
         array([4., 6.], dtype=float32)
         >>> sg.Session().run(sg.sum(np.array([200, 100], np.uint8)))
-        array(300)
+        array(300, dtype=uint64)
     """
     return reduced(SUM, _totals("sum", x, dtype), axis, keepdims)
 
 
 @along_axes()
 def prod(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The product along ``axis``; integers and bools are multiplied as int64, or all in ``dtype``.
+    """The product along ``axis``, in ``dtype``; by default int64 of bools and signed integers, uint64 of unsigned ones.
 
     Example:
         >>> sg.Session().run(sg.prod([[1.0, 2.0], [3.0, 4.0]], axis=1))
@@ -405,7 +411,7 @@ def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
         >>> sg.Session().run(sg.any([[0.0, 1.0], [0.0, 0.0]], axis=1))
         array([ True, False])
     """
-    return reduced(ANY, FUNCTIONS.astype(operands("any", x)[0], bool_), axis, keepdims)
+    return reduced(ANY, FUNCTIONS.astype(x, bool_), axis, keepdims)
 
 
 @along_axes()
@@ -416,7 +422,7 @@ def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
         >>> sg.Session().run(sg.all([[True, True], [True, False]], axis=1))
         array([ True, False])
     """
-    return reduced(ALL, FUNCTIONS.astype(operands("all", x)[0], bool_), axis, keepdims)
+    return reduced(ALL, FUNCTIONS.astype(x, bool_), axis, keepdims)
 
 
 @along_axes()

@@ -24,6 +24,7 @@ from staticgrad.types import (
     Size,
     TensorType,
     computed,
+    declared_array,
     dtype_of,
     float32,
     float64,
@@ -37,6 +38,7 @@ from staticgrad.types import (
     scalar_dtype,
     sizes,
     to_array,
+    uint64,
 )
 
 
@@ -84,14 +86,20 @@ def as_shape(shape: ShapeLike, what: str, *, free: bool = False) -> Shape:
     return tuple(result)
 
 
+def _floats(dtype: DTypeLike | None) -> np.dtype:
+    """The dtype of a source of floats: float32 where none is given."""
+    return float32 if dtype is None else dtype_of(dtype)
+
+
 @public
 def placeholder(
-    shape: ShapeLike, dtype: DTypeLike = float32, *, name: str | None = None, requires_grad: bool = False
+    shape: ShapeLike, dtype: DTypeLike | None = float32, *, name: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor that must be fed.
 
     Args:
         shape: sizes; ``None`` is a size of its own that the feeds of a call bind, ``sg.dim`` one that several share.
+        dtype: None is float32, too.
         requires_grad: a leaf whose gradient a tape's backward accumulates.
 
     Raises:
@@ -104,7 +112,7 @@ def placeholder(
                [30., 40.]], dtype=float32)
     """
     graph = get_default_graph()
-    type_ = SourceAttributes(as_shape(shape, name or "placeholder", free=True), dtype_of(dtype))
+    type_ = SourceAttributes(as_shape(shape, name or "placeholder", free=True), _floats(dtype))
     node = graph.add(PLACEHOLDER, (), type_, name=name)
     x = node.outputs[0]
     if requires_grad:
@@ -242,37 +250,30 @@ def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | N
     """
     if isinstance(value, Tensor):
         raise GraphError(f"constant: {value.name!r} is a tensor already")
-    if dtype is None and is_weak(value):
-        dtype = scalar_dtype(value)
-    if dtype is None and isinstance(value, (list, tuple)):
-        array = to_array(value)
-        kinds = {type(item) for item in _leaves(value)}
-        if kinds and kinds <= {bool, int, float} and array.dtype == np.float64:
-            dtype = float32
-    array = to_array(value, None if dtype is None else dtype_of(dtype))
+    array = declared_array(value, None if dtype is None else dtype_of(dtype))
     attrs = ConstantAttributes(array.dtype, array.shape, array.tobytes())
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
 
 @public
-def asarray(obj: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def asarray(obj: TensorLike, *, dtype: DTypeLike | None = None, copy: bool | None = None) -> Tensor:
     """A tensor of anything that can be an operand: a tensor itself, numbers and arrays as constants.
 
+    Args:
+        dtype: of the result. Python numbers, in lists too, are converted to it once and must fit; tensors and arrays
+            are cast as by ``astype``.
+        copy: without effect: nothing overwrites a tensor, and arrays are copied.
+
     Raises:
-        GraphError: the value is no number, array or tensor.
+        GraphError: the value is no number, array or tensor, or a number that the dtype does not hold.
 
     Example:
         >>> sg.asarray([1.0, 2.0]).dtype, sg.asarray(np.ones(2)).dtype, sg.asarray([1, 2], dtype=sg.float32).dtype
         (dtype('float32'), dtype('float64'), dtype('float32'))
     """
-    x = lift(obj)
-    return x if dtype is None or x.dtype == dtype_of(dtype) else FUNCTIONS.astype(x, dtype)
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]
+    if dtype is None:
+        return lift(obj)
+    return constant(obj, dtype) if is_weak(obj) or isinstance(obj, (list, tuple)) else FUNCTIONS.astype(obj, dtype)
 
 
 @frozen(eq=False)
@@ -337,37 +338,38 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DTypeLike | None = Non
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
-    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or to_array(fill_value).dtype
+    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or declared_array(fill_value).dtype
     attrs = FullAttributes(as_shape(shape, "full"), kind, _number(fill_value, kind))
     return get_default_graph().add(FULL, (), attrs).outputs[0]
 
 
 @public
-def zeros(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor of zeros.
+def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of zeros; float32 without ``dtype``.
 
     Example:
         >>> sg.Session().run(sg.zeros(3, dtype=sg.int32))
         array([0, 0, 0], dtype=int32)
     """
-    return full(shape, 0, dtype=dtype)
+    return full(shape, 0, dtype=_floats(dtype))
 
 
 @public
-def ones(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor of ones.
+def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of ones; float32 without ``dtype``.
 
     Example:
         >>> sg.Session().run(sg.ones((2, 2)))
         array([[1., 1.],
                [1., 1.]], dtype=float32)
     """
-    return full(shape, 1, dtype=dtype)
+    return full(shape, 1, dtype=_floats(dtype))
 
 
 @public
-def empty(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros.
+def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor whose values do not matter; float32 without ``dtype``. A program has no values of its own accord, so
+    they are zeros.
 
     Example:
         >>> sg.empty((2, 3)).shape
@@ -505,15 +507,23 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None 
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=computed(kind))
         return FUNCTIONS.astype(FUNCTIONS.add(FUNCTIONS.multiply(count, step), start), kind)
-    array: Array = np.arange(start, stop, step)
-    if dtype is None and array.dtype == np.float64:
-        dtype = float32
-    return constant(array if dtype is None else array.astype(dtype_of(dtype)))
+    if not all(isinstance(value, (int, np.integer)) for value in (start, stop, step)):
+        return constant(np.arange(start, stop, step).astype(_floats(dtype)))
+    given = None if dtype is None else dtype_of(dtype)
+    counted = range(int(start), int(stop), int(step))
+    if max((counted[0], counted[-1]) if counted else (0,)) <= np.iinfo(int64).max:
+        array: Array = np.arange(start, stop, step)
+    elif given is None:
+        raise GraphError(f"arange: {max(counted[0], counted[-1])} is out of range for int64: dtype=sg.uint64 holds it")
+    else:  # NumPy rounds these to float64
+        array = np.arange(len(counted), dtype=uint64) * uint64.type(step % 2**64) + uint64.type(start)
+    return constant(array if given is None else array.astype(given))
 
 
 @public
-def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out.
+def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike | None = None, endpoint: bool = True) -> Tensor:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out; float32 without
+    ``dtype``.
 
     Example:
         >>> sg.Session().run(sg.linspace(0.0, 1.0, 5))
@@ -521,19 +531,20 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32
         >>> sg.Session().run(sg.linspace(0.0, 1.0, 4, endpoint=False))
         array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
     """
-    start, stop = number(start, "linspace: start"), number(stop, "linspace: stop")
+    start, stop, kind = number(start, "linspace: start"), number(stop, "linspace: stop"), _floats(dtype)
     if not isinstance(num, Dim):
         (num,) = sizes(as_shape(num, "linspace"))
-        return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
+        return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(kind))
     o = FUNCTIONS
     place, last = iota(num, dtype="float64"), o.size_value(num - 1 if endpoint else num, float64)
     y = o.add(o.multiply(place, o.divide(stop - start, o.maximum(last, 1.0))), start)
-    return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), stop, y), dtype)
+    return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), stop, y), kind)
 
 
 @public
-def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
-    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default.
+def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike | None = None) -> Tensor:
+    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default; float32
+    without ``dtype``.
 
     Example:
         >>> sg.Session().run(sg.eye(2))
@@ -544,10 +555,11 @@ def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLik
                [0, 0, 1]])
     """
     shape, k = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye"), integer(k, "eye: k")
+    kind = _floats(dtype)
     if not any(isinstance(size, Dim) for size in shape):
         rows, columns = sizes(shape)
-        return constant(np.eye(rows, columns, k).astype(dtype_of(dtype)))
-    return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), dtype)
+        return constant(np.eye(rows, columns, k, dtype=kind))
+    return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), kind)
 
 
 def all_values(index: Tensor) -> Array | None:

@@ -17,13 +17,11 @@ from staticgrad.types import (
     DTypeLike,
     Shape,
     ShapeLike,
+    declared_array,
     dtype_of,
     float32,
     is_floating,
-    is_weak,
-    scalar_dtype,
     sizes,
-    to_array,
 )
 
 BASE = "variable"
@@ -133,7 +131,7 @@ def _attributes(
         return VariableAttributes(key, _static(key, shape), kind, Initial(value, _static(key, shape), kind))
     if isinstance(value, Tensor):
         raise GraphError(f"variable {key!r}: the first value is an array or an initializer, not tensor {value.name!r}")
-    array = _array(value, dtype)
+    array = declared_array(value, None if dtype is None else dtype_of(dtype)).copy()
     if shape is not None:
         wanted = sizes(_static(key, shape))
         if array.ndim and array.shape != wanted:
@@ -147,17 +145,6 @@ def _static(key: str, shape: ShapeLike) -> Shape:
     if not all(isinstance(size, int) for size in result):
         raise GraphError(f"variable {key!r}: the sizes of a variable are numbers, not {result}")
     return result
-
-
-def _array(value: TensorLike, dtype: DTypeLike | None) -> Array:
-    if dtype is not None:
-        return to_array(value, dtype_of(dtype)).copy()
-    if is_weak(value):
-        return to_array(value, scalar_dtype(value))
-    array = to_array(value).copy()
-    if isinstance(value, list | tuple) and array.dtype == np.float64:
-        array = array.astype(float32)  # nests of Python floats, as the factories make them
-    return array
 
 
 class Fixed:

@@ -19,7 +19,6 @@ from staticgrad.boundary import expose
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.hints import missing_from_module
-from staticgrad.lifting import lift
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import float64, integer, integers, number
 
@@ -30,7 +29,7 @@ def _schedule(what: str, rate: Callable[[Tensor], Tensor]) -> Schedule:
     """The schedule of a formula, which takes the step as float64."""
 
     def schedule(step: Any) -> Tensor:
-        return rate(o.astype(lift(step), float64))
+        return rate(o.astype(step, float64))
 
     schedule.__name__ = schedule.__qualname__ = what
     return schedule

@@ -28,7 +28,7 @@ def sources_and_operators() -> None:
     assert_type(x > 0, sg.Tensor)
     assert_type(sg.sum(sg.exp(x) * 2, axis=-1), sg.Tensor)
     assert_type(sg.topk(x, 2), tuple[sg.Tensor, sg.Tensor])
-    assert_type(sg.unstack(x), list[sg.Tensor])
+    assert_type(sg.unstack(x), tuple[sg.Tensor, ...])
     assert_type(sg.assign(w, w * 2), sg.Node)
     (sorted_x,) = sg.py_call(np.sort, [x], [(sg.float32, (4, 3))])
     assert_type(sorted_x, sg.Tensor)

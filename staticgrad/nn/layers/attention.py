@@ -9,7 +9,7 @@ import numpy as np
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift, lift_all
+from staticgrad.lifting import TensorLike, lift_all, lift_floats
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import Linear
 from staticgrad.nn.module import Module, parameter
@@ -113,10 +113,11 @@ class MultiheadAttention(Module):
         """
         o = FUNCTIONS
         graph = self.out_proj.weight.graph
-        operands = [lift(x, graph) for x in (query, key, value)]
+        kind = self.out_proj.weight.dtype
+        operands = [lift_floats(x, graph, kind) for x in (query, key, value)]
         if all(x.ndim == 2 for x in operands):
             batch = 0 if self.batch_first else 1
-            padding = None if key_padding_mask is None else o.expand_dims(lift(key_padding_mask, graph), 0)
+            padding = None if key_padding_mask is None else o.expand_dims(lift_floats(key_padding_mask, graph, kind), 0)
             q, k, v = (o.expand_dims(x, batch) for x in operands)
             result, weights = self.forward(q, k, v, padding, need_weights, attn_mask, average_attn_weights, is_causal)
             return o.squeeze(result, batch), None if weights is None else o.squeeze(weights, 0)
@@ -179,10 +180,10 @@ class MultiheadAttention(Module):
         total: Tensor | None = None
         length, keys = q.shape[-2], k.shape[-2]
         if key_padding is not None:
-            padding = _additive(lift(key_padding, q.graph), q.dtype)
+            padding = _additive(lift_floats(key_padding, q.graph, q.dtype), q.dtype)
             total = o.reshape(padding, (padding.shape[0], 1, 1, keys))
         if attn_mask is not None:
-            given = _additive(lift(attn_mask, q.graph), q.dtype)
+            given = _additive(lift_floats(attn_mask, q.graph, q.dtype), q.dtype)
             if given.ndim == 3:
                 given = o.reshape(given, (q.shape[0], self.num_heads, length, keys))
             total = given if total is None else o.add(total, given)

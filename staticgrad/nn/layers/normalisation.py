@@ -5,7 +5,7 @@ from __future__ import annotations
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.lifting import TensorLike, lift_floats
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
@@ -45,7 +45,8 @@ class _BatchNorm(Module):
             self.num_batches_tracked = parameter(init.zeros(), (), int64, trainable=False)
 
     def forward(self, input: TensorLike) -> Tensor:
-        x = lift(input)
+        own_dtype = next((p.dtype for p in (self.weight, self.running_mean) if p is not None), float32)
+        x = lift_floats(input, None, own_dtype)
         if x.ndim not in self._ranks:
             raise GraphError(f"{type(self).__name__}: expected an input of {self._ranks} dimensions, actual {x.type}")
         if self.num_batches_tracked is not None and self.training:

@@ -16,7 +16,7 @@ import numpy as np
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift, promote
+from staticgrad.lifting import TensorLike, lift_floats, promote
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter
 from staticgrad.ops.randoms import probability
@@ -85,7 +85,7 @@ class _Recurrent(Module):
         return [weight for weight in found if weight is not None]
 
     def _run(self, input: TensorLike, initial: Sequence[TensorLike] | None) -> tuple[Tensor, State]:
-        x = lift(input)
+        x = lift_floats(input, None, self._weights()[0].dtype)
         what = type(self).__name__
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise GraphError(f"{what}: expected an input (steps, [batch,] {self.input_size}), actual {x.shape}")
@@ -121,7 +121,7 @@ class _Recurrent(Module):
         shapes = [(self.num_layers * self._directions, x.shape[1], size) for size in self._state_sizes]
         if initial is None:
             return tuple(o.zeros(shape, dtype=self._weights()[0].dtype) for shape in shapes)
-        given = tuple(lift(s, x.graph) for s in initial)
+        given = tuple(lift_floats(s, x.graph, self._weights()[0].dtype) for s in initial)
         if not batched:
             given = tuple(o.expand_dims(s, axis=1) for s in given)
         for s, shape in zip(given, shapes, strict=True):

@@ -13,7 +13,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
-from staticgrad.optable import Array, Case, Op, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
@@ -21,11 +21,13 @@ from staticgrad.types import (
     dtype_of,
     float32,
     float64,
+    holds_numbers,
     int32,
     int64,
     is_floating,
     is_integer,
     is_short_float,
+    to_array,
     uint32,
     uint64,
 )
@@ -91,12 +93,15 @@ ASTYPE = register(
 
 
 @public
-def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
+def astype(x: TensorLike, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
     """The tensor in another dtype; the tensor itself where it has it already.
 
     Floats become integers by truncation, bools by comparison with zero (NaN is True). A float without an integer of
     its own (NaN, infinity, one that is too large) becomes what NumPy makes of it on x86: the smallest int32 or, for
     64 bits and uint32, int64, of which the lowest bits are kept; from 2**64 on it is 0 as uint64.
+
+    Args:
+        copy: without effect: nothing overwrites a tensor.
 
     Example:
         >>> sg.Session().run(sg.astype([1.7, -1.7, 0.0], sg.int32))
@@ -104,8 +109,10 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
         >>> sg.Session().run(sg.constant([1.7, 0.0]).astype(bool))
         array([ True, False])
     """
-    x = lift(x)
     target = dtype_of(dtype)
+    if holds_numbers(x):  # of more digits than the dtype that they have as operands
+        x = FUNCTIONS.constant(to_array(x, target if is_floating(target) else None))
+    x = lift(x)
     return x if x.dtype == target else declare(ASTYPE, (x,), AstypeAttributes(target))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
@@ -67,7 +67,7 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
     """
     graph = graph_of((condition, x1, x2))
     with graph:
-        chosen = astype(lift(condition, graph), bool_)
+        chosen = astype(condition, bool_)
         return graph.add(WHERE, (chosen, *operands("where", x1, x2))).outputs[0]
 
 

@@ -25,7 +25,7 @@ from staticgrad.ops.sources import all_values
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
 from staticgrad.optable import FUNCTIONS, Array, public
-from staticgrad.types import Size, bool_, int32, int64, is_weak, product, require_number, takes
+from staticgrad.types import Size, bool_, holds_numbers, int32, int64, product, require_number, takes
 
 _MODES = ("set", "add", "max", "min")
 
@@ -80,7 +80,7 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
 
 
 def _updates_for(x: Tensor, updates: TensorLike, graph: Graph) -> Tensor:
-    if is_weak(updates):
+    if holds_numbers(updates):
         require_number(updates, x.dtype, "scatter")
     new = lift(updates, graph, x.dtype)
     if new.dtype != x.dtype and not np.can_cast(new.dtype, x.dtype, "safe"):

@@ -27,6 +27,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import exchanged, factored, of_known_size, system_solution
+from staticgrad.ops.linalg.results import SlogdetResult
 from staticgrad.ops.linalg.square import UNIT, check_square, square_cases, square_type, transpose_of
 from staticgrad.ops.linalg.vectors import scaled_columns
 from staticgrad.optable import (
@@ -289,14 +290,14 @@ def det(x: TensorLike) -> Tensor:
 
 
 @public
-def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
+def slogdet(x: TensorLike) -> SlogdetResult:
     """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
 
     Args:
         x: (…, n, n).
 
     Returns:
-        Twice the shape (…).
+        A named tuple: ``sign`` and ``logabsdet``, (…) each.
 
     Raises:
         GraphError: no square matrices of a size known when declared.
@@ -307,5 +308,4 @@ def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
         [array(-1.), array(-1381.5510558)]
     """
     a = of_known_size("slogdet", x)
-    sign, logarithm = a.graph.add(SLOGDET, (a,)).outputs
-    return sign, logarithm
+    return SlogdetResult(*a.graph.add(SLOGDET, (a,)).outputs)

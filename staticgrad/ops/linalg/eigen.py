@@ -15,6 +15,7 @@ from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import added
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
+from staticgrad.ops.linalg.results import EighResult
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, symmetric, transpose_of
 from staticgrad.ops.linalg.vectors import flipped, one_over_differences, scaled_columns, signs_of, spread_values
 from staticgrad.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
@@ -106,7 +107,7 @@ EIGH = register(
 
 
 @public
-def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
+def eigh(x: TensorLike) -> EighResult:
     """The eigenvalues of symmetric matrices in ascending order, and the eigenvectors as columns.
 
     ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Of each vector the element of largest magnitude is
@@ -116,7 +117,7 @@ def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
         x: (…, n, n), n known when declared.
 
     Returns:
-        (…, n) and (…, n, n).
+        A named tuple: ``eigenvalues`` (…, n) and ``eigenvectors`` (…, n, n).
 
     Raises:
         GraphError: no square matrices of a size known when declared.
@@ -129,8 +130,7 @@ def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
     """
     a = float_matrix("eigh", x)
     known_sizes("eigh", a)
-    values, vectors = a.graph.add(EIGH, (a,)).outputs
-    return values, vectors
+    return EighResult(*a.graph.add(EIGH, (a,)).outputs)
 
 
 @public

@@ -18,7 +18,16 @@ from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
-from staticgrad.types import DTypeLike, Size, broadcast_shapes, integer, normalize_axes, normalize_axis, number
+from staticgrad.types import (
+    DTypeLike,
+    Size,
+    broadcast_shapes,
+    holds_numbers,
+    integer,
+    normalize_axes,
+    normalize_axis,
+    number,
+)
 
 
 def matrix(what: str, x: TensorLike) -> Tensor:
@@ -120,12 +129,14 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
 @public
 @shown_as("TraceBackward0")
 def trace(x: TensorLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-    """The sums of the diagonals of matrices, ``offset`` above the main one.
+    """The sums of the diagonals of matrices, ``offset`` above the main one, in ``dtype``, by default that of ``sum``.
 
     Example:
         >>> sg.Session().run(sg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]))
         array(5., dtype=float32)
     """
+    if holds_numbers(x) and dtype is not None:
+        x = FUNCTIONS.astype(x, dtype)
     return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 

@@ -16,6 +16,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
+from staticgrad.ops.linalg.results import QRResult
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
@@ -136,13 +137,16 @@ QR = register(
 
 
 @public
-def qr(x: TensorLike, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+def qr(x: TensorLike, *, mode: str = "reduced") -> QRResult:
     """Matrices as products of Q with orthonormal columns and an upper triangular R, by Householder reflections.
 
     Args:
         x: (…, m, n), of full rank for derivatives.
         mode: "reduced": Q (…, m, k) and R (…, k, n), k = min(m, n); "complete": Q (…, m, m) and R
             (…, m, n), for m > n without a derivative.
+
+    Returns:
+        A named tuple: ``Q`` and ``R``.
 
     Raises:
         GraphError: another mode, no matrices of sizes known when declared.
@@ -163,9 +167,8 @@ def qr(x: TensorLike, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     m, n = known_sizes("qr", a)
     if m < n:  # of the left square; what is right of it follows
         q, left = qr(a[..., :m])
-        return q, o.concat([left, o.matmul(transpose_of(q), a[..., m:])], axis=-1)
+        return QRResult(q, o.concat([left, o.matmul(transpose_of(q), a[..., m:])], axis=-1))
     if mode == "complete" and m > n:
         q, r = householder(a, m)
-        return q, o.concat([r, o.zeros((*a.shape[:-2], m - n, n), dtype=a.dtype)], axis=-2)
-    q, r = a.graph.add(QR, (a,)).outputs
-    return q, r
+        return QRResult(q, o.concat([r, o.zeros((*a.shape[:-2], m - n, n), dtype=a.dtype)], axis=-2))
+    return QRResult(*a.graph.add(QR, (a,)).outputs)

@@ -21,6 +21,7 @@ from staticgrad.ops.declare import added
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
+from staticgrad.ops.linalg.results import SVDResult
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
 from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
@@ -159,7 +160,7 @@ SVD = register(
 
 
 @public
-def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def svd(x: TensorLike, *, full_matrices: bool = True) -> SVDResult:
     """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
 
     Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
@@ -171,7 +172,7 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
         full_matrices: whether U is (…, m, m) and Vh (…, n, n) instead of (…, m, k) and (…, k, n).
 
     Returns:
-        U, S (…, k) in descending order, and Vh.
+        A named tuple: ``U``, ``S`` (…, k) in descending order, and ``Vh``.
 
     Raises:
         GraphError: no matrices of sizes known when declared.
@@ -191,7 +192,7 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
         u = o.concat([u, householder(u, m)[0][..., n:]], axis=-1)
     if full_matrices and n > m:
         vh = o.concat([vh, transpose_of(householder(transpose_of(vh), n)[0][..., m:])], axis=-2)
-    return u, s, vh
+    return SVDResult(u, s, vh)
 
 
 @public

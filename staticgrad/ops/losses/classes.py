@@ -13,7 +13,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift, lift_all
+from staticgrad.lifting import TensorLike, lift_all, lift_floats
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
@@ -323,7 +323,7 @@ def _class_operands(
     axis = 1 if x.ndim > 1 else 0
     o = FUNCTIONS
     with x.graph:
-        labels = lift(target, x.graph)
+        labels = lift_floats(target, x.graph, x.dtype)
         if is_floating(labels.dtype) and (what == "nll_loss" or labels.ndim == x.ndim - 1):
             raise _no_labels(what, x, axis, labels)
         if is_floating(labels.dtype):

@@ -18,7 +18,7 @@ from staticgrad.errors import GraphError
 from staticgrad.extents import is_open, is_same, largest, lowest
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift, lift_all
+from staticgrad.lifting import TensorLike, lift_all, lift_floats
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.neural.softmax import softmax_reference
@@ -284,7 +284,7 @@ def scaled_dot_product_attention(
         k, v = _shared_heads(k, q, what), _shared_heads(v, q, what)
     mask: tuple[Tensor, ...] = ()
     if attn_mask is not None:
-        given = lift(attn_mask, q.graph)
+        given = lift_floats(attn_mask, q.graph, q.dtype)
         mask = (given if given.dtype in (bool_, q.dtype) else o.astype(given, q.dtype),)
     if scale is None:
         if isinstance(q.shape[-1], Dim):

@@ -229,7 +229,7 @@ def _fixed_size(x: Tensor, axis: int, what: str) -> int:
 
 @public
 @shown_as("UnbindBackward0")
-def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
+def unstack(x: TensorLike, axis: int = 0) -> tuple[Tensor, ...]:
     """The parts of ``x`` at each place of ``axis``, without that axis.
 
     Raises:
@@ -243,7 +243,8 @@ def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
     x = lift(x)
     i = normalize_axis(axis, x.ndim, "unstack")
     shape = (*x.shape[:i], *x.shape[i + 1 :])
-    return [reshape(slice_axis(x, i, place, place + 1), shape) for place in range(_fixed_size(x, i, "unstack"))]
+    size = _fixed_size(x, i, "unstack")
+    return tuple([reshape(slice_axis(x, i, place, place + 1), shape) for place in range(size)])
 
 
 @public

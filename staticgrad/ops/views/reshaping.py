@@ -70,8 +70,11 @@ RESHAPE = register(
 
 
 @public
-def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
+def reshape(x: TensorLike, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """The elements, in row-major order, in another shape: a tuple of sizes or an int; one of them may be -1.
+
+    Args:
+        copy: without effect: nothing overwrites a tensor.
 
     Raises:
         GraphError: the shape has another number of elements, or -1 twice.

@@ -17,7 +17,7 @@ from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, sizes
+from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, sizes, to_array
 
 # -- slices ---------------------------------------------------------------------------------------------------------
 
@@ -286,8 +286,7 @@ def pad(
     else:
         raise GraphError(f"pad: expected a pair of widths for each axis of {x.type}, actual {pad_width!r}")
     low, high = as_widths(pairs, 0), as_widths(pairs, 1)
-    kind = x.dtype.type(value).item()
-    return pad_with(x, low, high, (0,) * x.ndim, kind)
+    return pad_with(x, low, high, (0,) * x.ndim, to_array(value, x.dtype).item())
 
 
 def as_widths(pairs: Sequence[tuple[Size, ...]], side: int) -> tuple[Size, ...]:
