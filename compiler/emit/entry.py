@@ -78,6 +78,17 @@ def plan_kernels(steps: Sequence[Step], target: Target, workers: int) -> None:
                 step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
 
 
+def share_packing(steps: Sequence[Step]) -> None:
+    """Give the steps that pack operands one buffer for that in place of one each: the next product finds in a cache
+    what the last one has packed into."""
+    packing = [step for step in steps if step.scratch is not None and step.planned is not None and step.planned.packs]
+    if packing:
+        nbytes = max(step.scratch.nbytes for step in packing if step.scratch is not None)
+        shared = Temp("packing", nbytes, "scratch of all products", None)
+        for step in packing:
+            step.scratch = shared
+
+
 class _Main:
     """Writes ``main``, a segment of it, or the function of a loop's part."""
 
