@@ -1,7 +1,8 @@
 """Calls programs from threads of little stack: ``python small_stacks.py WAY THREADS COUNT``, which prints how many of
 the first COUNT programs were right.
 
-The process ends where a stack is too short, so it is one of its own. ``WAY``: "exe", "cfunc", "load" for an exported program, "shared" for a library of C.
+The process ends where a stack is too short, so it is one of its own. ``WAY``: "exe", "cfunc", "load" for an exported
+program, "shared" for a library of C.
 """
 
 from __future__ import annotations
