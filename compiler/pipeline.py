@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_flows
-from staticgrad.compiler.emit.entry import emit_entry, plan_kernels
+from staticgrad.compiler.emit.entry import emit_entry, plan_kernels, share_packing
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Plan, donate, plan_memory
@@ -139,7 +139,10 @@ def _ordered(steps: Sequence[Step], options: CompileOptions, others: Sequence[St
     """The steps with their kernels planned, in the order in which they run. ``others`` touch the same buffers."""
     plan_kernels(steps, options.target, options.workers)
     order = schedule(steps, greedy="schedule" not in options.disabled)
-    return order if "scalarize" in options.disabled else scalarize(order, options.target, others)
+    order = order if "scalarize" in options.disabled else scalarize(order, options.target, others)
+    if options.memory_budget is None:  # which is met where each has what is free when it runs
+        share_packing(order)
+    return order
 
 
 def _part(options: CompileOptions, region: Region, captured: int | None = None) -> Part:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.steps.step import Memory, Step, Temp
     from staticgrad.graph import Node, Tensor
 
+SCRATCH = "scratch"  # the first word of the reasons of buffers in which kernels work
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
 
 

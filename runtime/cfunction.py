@@ -6,9 +6,9 @@ Output: a ``CFunction``: an address, and the objects by which ctypes, SciPy and 
 The program is compiled once more, as one that keeps nothing from call to call. A few lines of LLVM text around it
 (``cfunction_text``) make it a function of the signature; what differs between two functions of one form are words in
 memory (``CWord``), so that their machine code is kept on disk like that of programs. A call has its memory on the
-stack, or, if it needs more than 64 KiB, in a block of its thread that all such functions share and that goes when the
-thread ends (``blocks.ll``). The session's variables are copied when the function is made and by ``refresh``: calls that
-are under way then still read the old copies, which are given up when none of them is left.
+stack, or, if it takes more than 64 KiB in all, in a block of its thread that all such functions share and that goes
+when the thread ends (``blocks.ll``). The session's variables are copied when the function is made and by ``refresh``:
+calls that are under way then still read the old copies, which are given up when none of them is left.
 """
 
 from __future__ import annotations

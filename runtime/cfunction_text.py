@@ -22,7 +22,7 @@ from staticgrad.frozen import frozen
 
 SignatureName = Literal["slots", "logp", "nlopt", "vector", "ode", "scalar", "scalars"]
 WRONG_CALL, NO_MEMORY = -1, -2  # statuses
-MOST_ON_STACK = 64 << 10  # bytes
+MOST_ON_STACK = 64 << 10  # bytes of a call in all: its memory, tables of addresses, frames of functions
 NULL = Value("null", "ptr")
 NAN = Value("0x7FF8000000000000", "double")
 
@@ -78,8 +78,18 @@ class Form:
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of memory of a call: the arena, and room for results that nobody asked for."""
+        """Bytes of memory of a call: the arena, and room for results that are not asked for."""
         return rounded(self.arena_bytes) + sum(map(rounded, self.results))
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the table of slots of a call."""
+        return rounded(8 * (self.slots + 1))
+
+    def stack_bytes(self, target: Target) -> int:
+        """Bytes that a call takes at most if all of its memory is on the stack."""
+        tables = self.table_bytes + 8 * (self.feeds + len(self.results))
+        return self.frame_bytes + tables + target.machine.frame_bytes
 
 
 def rounded(nbytes: int) -> int:
@@ -109,17 +119,17 @@ def write_entry(module: IRModule, form: Form) -> None:
 def _write_program(module: IRModule, form: Form, bound: str) -> None:
     f = module.function("program", ["ptr", "ptr"], "i32")
     feeds, results = f.params
-    table, key = f.stack(8 * (form.slots + 1)), f.stack(16)
-    on_stack = form.frame_bytes <= MOST_ON_STACK
-    frame = f.stack(form.frame_bytes) if on_stack and form.frame_bytes else key
+    on_stack, nbytes = form.stack_bytes(module.target) <= MOST_ON_STACK, form.frame_bytes + form.table_bytes
+    key, frame = f.stack(16), f.stack(nbytes) if on_stack else NULL
     words = f.load("ptr", f.symbol(bound))
 
     def word(number: int, type_: str = "i64") -> Value:
         return f.load(type_, f.offset(words, number, "i64"))
 
     if not on_stack:
-        frame = f.call(word(CWord.BLOCK, "ptr"), "ptr", integer(form.frame_bytes))
+        frame = f.call(word(CWord.BLOCK, "ptr"), "ptr", integer(nbytes))
         end_if(f, f.compare("icmp eq", frame, NULL), integer(NO_MEMORY, "i32"))
+    table = f.offset(frame, form.frame_bytes, "i8")
     calls = f.offset(words, CWord.CALLS, "i64")
     if form.counted:
         # First counted, then looked at: who takes state anew sees the call, or the call sees the new table.

@@ -105,7 +105,7 @@ READ_YET = 16  # sizes whose records are kept for calls that have begun with the
 _UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, of as many feeds as a sized entry may have
 _UNKNOWN_ADDRESS = _UNKNOWN.ctypes.data
 MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them, as do addresses
-MOST_GIVEN = 4096
+MOST_GIVEN = 2048
 
 # offsets in bytes
 TYPE = object.__basicsize__ - 8

@@ -6,12 +6,14 @@ Input: the plan and the costs of a Program, or what a tape keeps. Output: ``exe.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.compiler.program import BufferPlan, KernelCost
+from staticgrad.compiler.program import SCRATCH, BufferPlan, KernelCost
 from staticgrad.errors import SourceLine, StaticGradError
 from staticgrad.frozen import frozen
 from staticgrad.tables import byte_text, count_text, table
@@ -68,9 +70,8 @@ class MemoryReport:
     """The planned memory of a program; ``bound`` are the sizes of its feeds that were open when declared, as text.
 
     ``arena_bytes`` is what a call needs besides feeds, results and state; ``lower_bound_bytes`` the most bytes alive
-    at once, below which no placement can go. Sizes are in bytes, times in steps of the program. Not counted are the
-    panels that a matrix product packs, if they have less than a mebibyte: those are on the stack of the thread that
-    calls, which should have 2 MiB (``threading.stack_size``; the usual are 8).
+    at once, below which no placement can go. Sizes are in bytes, times in steps of the program. The arena includes the
+    kernels' scratch memory; besides it a call takes a few KiB of the stack, less than 64 in all.
     """
 
     arena_bytes: int
@@ -86,8 +87,21 @@ class MemoryReport:
         return PriceReport(self.find_prices())
 
     @property
+    def scratch_bytes(self) -> int:
+        """The most bytes of the arena that are scratch memory of kernels at once: panels that products pack, rows that
+        are staged, partial sums of threads. That of kernels in a loop is in its memory of a turn."""
+        changes: Counter[int] = Counter()
+        for b in self.buffers:
+            if b.reason.startswith(SCRATCH):
+                changes[b.first] += b.nbytes
+                changes[b.last] -= b.nbytes
+        return max(itertools.accumulate(changes[time] for time in sorted(changes)), default=0)
+
+    @property
     def _head(self) -> str:
-        needed = f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+        scratch = f", {byte_text(self.scratch_bytes)} of it scratch" if self.scratch_bytes else ""
+        alive = f"at least {byte_text(self.lower_bound_bytes)} alive at once"
+        needed = f"arena {byte_text(self.arena_bytes)}{scratch}, {alive}"
         return f"{needed}, for {self.bound}" if self.bound else needed
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
 CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors
 PAUSES = 4  # of 10 to 50 ns, between two looks
 MOST_THREADS = 256
-STACK_BYTES = 4 << 20  # of a worker, where kernels pack what they multiply: some systems give new threads far less
+STACK_BYTES = 1 << 20  # of a worker: kernels take a few KiB, the C library the variables of a thread of all libraries
 CPU_SET = 128  # bytes of the C library's set of processors
 
 

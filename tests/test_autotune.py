@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.emit.contraction.plan import plan_of
 from staticgrad.compiler.emit.families import plan_kernel
@@ -351,16 +350,6 @@ def test_a_program_that_fails_on_made_up_feeds_is_compiled_as_without(g: sg.Grap
     exe(np.ones_like(arrays[0]), *arrays[1:])
 
 
-@pytest.fixture
-def no_stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Products have no scratch memory on the stack."""
-    contraction_plan._make_plan.cache_clear()
-    monkeypatch.setattr(contraction_plan, "STACK_BYTES", 0)
-    yield
-    contraction_plan._make_plan.cache_clear()
-
-
-@pytest.mark.usefixtures("no_stack")
 def test_a_budget_that_a_blocking_exceeds_is_met_without_it(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     feeds, y, arrays = layer()
     sess = sg.Session(g, num_threads=1)

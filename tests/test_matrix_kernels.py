@@ -771,14 +771,14 @@ Settings = dict[str, int]
 SHORT: Settings = {"PANEL_BYTES": 2 << 10, "SHORT_PANEL_BYTES": 2 << 10}
 BLOCKS: dict[str, Settings] = {
     "small blocks": {**SHORT, "DEPTH_BYTES": 4 << 10, "BLOCK_BYTES": 16 << 10},
-    "small blocks of one pass in the arena": {**SHORT, "DEPTH_BYTES": 2 << 10, "BLOCK_BYTES": 1, "STACK_BYTES": 0},
-    "in the arena": {"STACK_BYTES": 0},
+    "small blocks of one pass": {**SHORT, "DEPTH_BYTES": 2 << 10, "BLOCK_BYTES": 1},
+    "usual blocks": {},
 }
 
 
 @pytest.fixture(params=BLOCKS)
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Products are cut in other blocks than usual, or pack them elsewhere."""
+    """Products are cut in other blocks than usual, or in those."""
     for name, value in BLOCKS[request.param].items():
         monkeypatch.setattr(contraction_plan, name, value)
     contraction_plan._make_plan.cache_clear()
@@ -830,15 +830,6 @@ def test_operands_contiguous_along_many_terms_are_not_packed() -> None:
         assert plan.tiling.of_dots
         assert not plan.pack_a
         assert not plan.pack_b
-
-
-def test_large_products_pack_on_the_stack() -> None:
-    """Alone they need nothing of the arena."""
-    for n, layouts in itertools.product((64, 300, 512, 2048), ("nn", "nt", "tn", "tt")):
-        a, b = ((n, 1) if way == "n" else (1, n) for way in layouts)
-        kernel = Contraction(F32, (), n, n, n, a, b, (n, 1))
-        for name in ("avx512", "avx2"):
-            assert plan_kernel(kernel, TARGETS[name]).scratch_bytes(2) == 0
 
 
 @pytest.mark.parametrize("name", HERE)

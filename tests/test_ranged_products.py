@@ -277,14 +277,13 @@ def test_products_of_open_sizes_match_numpy(group: str, name: str) -> None:
 
 BLOCKS = {
     "small blocks": {"PANEL_BYTES": 2048, "SHORT_PANEL_BYTES": 2048, "DEPTH_BYTES": 4096, "BLOCK_BYTES": 16384},
-    "in the arena": {"PANEL_BYTES": 2048, "SHORT_PANEL_BYTES": 2048, "DEPTH_BYTES": 2048, "BLOCK_BYTES": 1,
-                     "STACK_BYTES": 0},
-}  # fmt: skip
+    "one pass": {"PANEL_BYTES": 2048, "SHORT_PANEL_BYTES": 2048, "DEPTH_BYTES": 2048, "BLOCK_BYTES": 1},
+}
 
 
 @pytest.fixture(params=BLOCKS)
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Products are cut in small blocks, and pack them elsewhere."""
+    """Products are cut in small blocks."""
     for name, value in BLOCKS[request.param].items():
         monkeypatch.setattr(contraction_plan, name, value)
     _forget_plans()

@@ -25,7 +25,7 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import POISON, Check, CollectiveSlot, Prepared, SizesSlot, Slot
+from staticgrad.compiler.program import POISON, SCRATCH, Check, CollectiveSlot, Prepared, SizesSlot, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.config import host_arch
@@ -75,7 +75,18 @@ def plan_kernels(steps: Sequence[Step], target: Target, workers: int) -> None:
                 step.planned = planned = plan_kernel(step.kernel, target)
             nbytes = planned.scratch_bytes(workers)
             if nbytes:
-                step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
+                step.scratch = Temp(f"{step.name}.scratch", nbytes, f"{SCRATCH} of one kernel", step.source)
+
+
+def share_packing(steps: Sequence[Step]) -> None:
+    """Give the steps that pack operands one buffer for that in place of one each: the next product finds in a cache
+    what the last one has packed into."""
+    packing = [step for step in steps if step.scratch is not None and step.planned is not None and step.planned.packs]
+    if packing:
+        nbytes = max(step.scratch.nbytes for step in packing if step.scratch is not None)
+        shared = Temp("packing", nbytes, f"{SCRATCH} of all products", None)
+        for step in packing:
+            step.scratch = shared
 
 
 class _Main:

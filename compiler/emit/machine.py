@@ -88,7 +88,8 @@ class Machine:
     sparing: bool = False  # memory is short: products that would pack much go without
     page: int = PAGE
     far_bytes: int = 2048
-    stack_bytes: int = 1 << 20  # that a kernel may take at most; what it needs beyond is in the arena
+    frame_bytes: int = 16 << 10  # of the stack at most, for what functions spill and the tables of chunks
+    packing_bytes: int = 1000 << 10  # for which the products of a program share a place, which stays in a cache
 
     # What one core does in a second, from what the kernels of benchmarks/ reach in cache, rounded down: it decides
     # whether work is worth sharing among threads.
@@ -193,8 +194,8 @@ ZEN5 = Machine("zen5", 1 << 20, HIGH_TILES)
 AARCH64 = Machine("aarch64", 512 << 10, SHORT_TILES, interleaved=2)
 # Of programs that are called by one thread, so that no work is shared; a stack may be short, unless Linux has one.
 SCALAR = Machine("scalar", 256 << 10, SCALAR_TILES, worth_sharing=math.inf)
-OF_TRIPLE = Machine("of a triple", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
-MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, sparing=True, stack_bytes=0,
+OF_TRIPLE = Machine("of a triple", 256 << 10, SCALAR_TILES, packing_bytes=0, worth_sharing=math.inf)
+MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, sparing=True, frame_bytes=4 << 10, packing_bytes=0,
                           worth_sharing=math.inf)  # fmt: skip
-WASM = Machine("wasm", 256 << 10, LOW_TILES, stack_bytes=0, worth_sharing=math.inf)
-WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, stack_bytes=0, worth_sharing=math.inf)
+WASM = Machine("wasm", 256 << 10, LOW_TILES, packing_bytes=0, worth_sharing=math.inf)
+WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, packing_bytes=0, worth_sharing=math.inf)

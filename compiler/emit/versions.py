@@ -70,6 +70,7 @@ def in_versions(
         is_shared=any(part.is_shared for part in parts),
         shared_bytes=max(part.shared_bytes for part in parts),
         worker_bytes=max(part.worker_bytes for part in parts),
+        packs=all(part.packs for part in parts),
         raw_strides=before,
     )
 

@@ -34,6 +34,8 @@ class PlannedKernel(Generic[K_co, P_co]):
         is_shared: the kernel is handed the pool: it takes long, and its chunks may run at once.
         shared_bytes: scratch memory that all workers use, a multiple of 64 bytes.
         worker_bytes: scratch memory that each worker has for itself, a multiple of 64 bytes.
+        packs: the scratch memory holds what each kernel packs anew and reads at once: all kernels of a program that
+            do so share one place, which stays in a cache.
         raw_strides: where a matrix kernel's epilogue finds the raw result, a stride in elements for each index.
         packed_bytes: the size of the operand that a matrix kernel is given packed.
     """
@@ -43,6 +45,7 @@ class PlannedKernel(Generic[K_co, P_co]):
     is_shared: bool = False
     shared_bytes: int = 0
     worker_bytes: int = 0
+    packs: bool = False
     raw_strides: tuple[int, ...] = ()
     packed_bytes: int = 0
 

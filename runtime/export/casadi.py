@@ -98,7 +98,7 @@ def text(entry: EntryForm, target: Target) -> str:
     for number in range(form.feeds):
         given = item(f, arguments, number)
         f.store(f.select(is_null(f, given), zeros, given), f.offset(feeds, number, "ptr"))
-    unwanted = itertools.accumulate(map(rounded, form.results), initial=entry.workspace_bytes)
+    unwanted = itertools.accumulate(map(rounded, form.results), initial=entry.arena_bytes)
     for number, offset in zip(range(len(form.results)), unwanted):
         given = item(f, wanted, number)
         f.store(f.select(is_null(f, given), f.offset(frame, offset, "i8"), given), f.offset(results, number, "ptr"))

@@ -6,7 +6,7 @@ Input: a target and an ``EntryForm``: how the program's slots come about. Output
     i32 entry(ptr in, ptr out, ptr workspace, ptr state)
     i32 entry_on_threads(ptr in, ptr out, ptr workspace, ptr state, ptr threads)     if it may run on several
 
-Functions of other signatures have theirs on the stack, and the state as constant data, which nobody writes.
+Functions of other signatures have theirs on the stack, and the state as constant data, which is never written.
 """
 
 from __future__ import annotations
@@ -60,9 +60,23 @@ class EntryForm:
         return bool(self.variables or self.form.keys)
 
     @property
-    def workspace_bytes(self) -> int:
-        """Bytes of memory that a call works in."""
+    def arena_bytes(self) -> int:
+        """Bytes of memory that the program works in."""
         return rounded(self.form.arena_bytes)
+
+    def has_long_table(self, target: Target) -> bool:
+        """True if the table of slots is too long for the stack, and so lies in the workspace behind the arena."""
+        return self.form.table_bytes + target.machine.frame_bytes > MOST_ON_STACK
+
+    def workspace_bytes(self, target: Target) -> int:
+        """Bytes of memory that a function of signature ``"slots"`` is given."""
+        return self.arena_bytes + self.form.table_bytes * self.has_long_table(target)
+
+    def stack_bytes(self, target: Target) -> int:
+        """Bytes of the stack that a call takes at most."""
+        if self.form.signature != "slots":
+            return self.form.stack_bytes(target)
+        return target.machine.frame_bytes + self.form.table_bytes * (not self.has_long_table(target))
 
 
 def text(entry: EntryForm, target: Target) -> str:
@@ -99,8 +113,10 @@ def _write_slots(module: IRModule, entry: EntryForm) -> None:
 def _write_call(f: Function, entry: EntryForm, threads: Value) -> None:
     """A call of the program in the memory that a function is given."""
     feeds, results, workspace, state = f.params[:4]
-    memory = CallMemory(f, entry)
-    given = [*([workspace] if entry.workspace_bytes else []), *([state] if entry.uses_state else [])]
+    target = f.target
+    table = f.offset(workspace, entry.arena_bytes, "i8") if entry.has_long_table(target) else None
+    memory = CallMemory(f, entry, table)
+    given = [*([workspace] if entry.workspace_bytes(target) else []), *([state] if entry.uses_state else [])]
     if given:
         end_if(f, any_of(f, [is_null(f, address) for address in given]), integer(WRONG_CALL, "i32"))
     end_if_missing(f, entry.form, feeds, results)
@@ -115,23 +131,23 @@ def _write_call(f: Function, entry: EntryForm, threads: Value) -> None:
 
 def _write_program(module: IRModule, entry: EntryForm) -> None:
     form = entry.form
-    assert form.frame_bytes <= MOST_ON_STACK
+    assert form.stack_bytes(module.target) <= MOST_ON_STACK
     f = module.function("program", ["ptr", "ptr"], "i32")
     feeds, results = f.params
     memory, frame = CallMemory(f, entry), f.stack(max(form.frame_bytes, 1))
-    unwanted = f.offset(frame, entry.workspace_bytes, "i8")
+    unwanted = f.offset(frame, entry.arena_bytes, "i8")
     f.ret(memory.run(feeds, results, frame, unwanted, memory.own_state(), NULL))
     f.finish()
 
 
 class CallMemory:
-    """The memory on the stack of a function that calls a program: the table of slots, the key of random numbers. It is
-    made before the function opens a block."""
+    """The memory of a function that calls a program: the table of slots, the key of random numbers. Both are on the
+    stack unless a ``table`` is given. It is made before the function opens a block."""
 
-    def __init__(self, f: Function, entry: EntryForm) -> None:
+    def __init__(self, f: Function, entry: EntryForm, table: Value | None = None) -> None:
         self._f = f
         self._entry = entry
-        self._table, self._key = f.stack(8 * (entry.form.slots + 1)), f.stack(16)
+        self._table, self._key = table or f.stack(8 * (entry.form.slots + 1)), f.stack(16)
 
     def own_state(self) -> Value:
         """The address of the state of a function that is not given it, constant data."""

@@ -96,6 +96,7 @@ def _entry(entry: Entry, constants: _Constants) -> Iterator[str]:
     yield f"/* {entry.name} */"
     if entry.signature == "slots":
         yield f"#define {prefix}_WORKSPACE_BYTES {entry.workspace_bytes}"
+        yield f"#define {prefix}_STACK_BYTES {entry.stack_bytes} /* that a call takes at most */"
         yield from _places(entry.feeds, f"{prefix}_IN", constants)
         yield from _places(entry.results, f"{prefix}_OUT", constants)
         prototype = SLOTS
@@ -103,6 +104,7 @@ def _entry(entry: Entry, constants: _Constants) -> Iterator[str]:
         for way, arrays in (("in", entry.feeds), ("out", entry.results)):
             for place, array in enumerate(arrays):
                 yield f"/* {way}[{place}]: {_described(array)} */"
+        yield f"/* A call takes {entry.stack_bytes} bytes of the stack at most. */"
         prototype = SIGNATURES[entry.signature].prototype  # type: ignore[index]
     for number, check in enumerate(entry.checks, 1):
         yield f"/* status {number}: {_comment(str(check))} */"

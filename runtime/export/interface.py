@@ -1,7 +1,7 @@
 """The interface of an exported program: all that its caller has to know, as values, with NumPy alone.
 
     Interface ::= name, entries, state
-    Entry     ::= name, signature, feeds, results, bytes of workspace, checks
+    Entry     ::= name, signature, feeds, results, bytes of workspace and stack, checks
     State     ::= variables at offsets in one block of memory that entries share, and the numbers of random draws
 
 Whoever exports makes it of programs; the C header, the file of a program and what loads one are written from it. As
@@ -85,6 +85,7 @@ class Entry:
         uses_state: whether the state has to be given; ``writes_state`` whether it is written, so that runs have to
             take turns.
         threads: how many may share its work, 0 where it has no function for that.
+        stack_bytes: that a call takes at most, without what the caller's threads take; 0 where that is not known.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Entry:
     uses_state: bool
     writes_state: bool = True
     threads: int = 0
+    stack_bytes: int = 0
 
 
 @frozen
@@ -139,6 +141,7 @@ def to_plain(interface: ExportInterface) -> dict[str, Any]:
                 "results": [_named(x.name, x.type) for x in entry.results],
                 "structure": entry.structure,
                 "workspace": entry.workspace_bytes,
+                "stack": entry.stack_bytes,
                 "checks": [_plain_check(check) for check in entry.checks],
                 "uses_state": entry.uses_state,
                 "writes_state": entry.writes_state,
@@ -191,7 +194,7 @@ def _entry(data: Any) -> Entry:
     return Entry(
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
         _count(data, "workspace"), tuple(map(_check, _field(data, "checks", list))), _field(data, "uses_state", bool),
-        _field(data, "writes_state", bool), _count(data, "threads"),
+        _field(data, "writes_state", bool), _count(data, "threads"), _count(data, "stack") if "stack" in data else 0,
     )  # fmt: skip
 
 

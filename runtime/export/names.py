@@ -50,7 +50,7 @@ INCLUDED = re.compile(  # by the header, from <stdint.h>
     r"|U?INT(PTR|MAX|_LEAST\d+|_FAST\d+|\d+)_(MIN|MAX|C|WIDTH)|(PTRDIFF|SIZE|SIG_ATOMIC|WCHAR|WINT)_(MIN|MAX|WIDTH)"
 )
 MODEL_CONSTANTS = ("H", "ALIGNMENT", "STATE_BYTES", "STATE_SEED", "STATE_RUN")  # behind the name of a model
-ENTRY_CONSTANTS = ("WORKSPACE_BYTES", "INS", "OUTS")  # behind that of an entry
+ENTRY_CONSTANTS = ("WORKSPACE_BYTES", "STACK_BYTES", "INS", "OUTS")  # behind that of an entry
 ON_THREADS = "_on_threads"  # behind the name of a function that is given threads
 IDENTIFIER = re.compile(r"[A-Za-z]\w*", re.ASCII)
 

@@ -96,16 +96,17 @@ class _Compiled:
         self.interface: Interface = program.interface
         self.texts = program.modules
         self._options = options
+        self._target = target
         feeds, fetched = list(types.items()), executable._fetched()
         kind, has_state = "slots" if options.is_casadi else options.signature, options.has_state
         self.form, results = form_of(
             kind, self.interface, feeds, fetched, options.wrt, caller="export", has_state=has_state
         )
-        what, nbytes = f"export: {options.signature!r}", self.form.frame_bytes
+        what, nbytes = f"export: {options.signature!r}", self.form.stack_bytes(target)
         if not has_state and self.form.keys:
             raise GraphError(f"{what}: the program draws random numbers, which need a state: 'slots'")
         if not (has_state or options.is_casadi) and nbytes > MOST_ON_STACK:
-            raise GraphError(f"{what}: expected a program that works in {MOST_ON_STACK} bytes of the stack, actual"
+            raise GraphError(f"{what}: expected a program that takes {MOST_ON_STACK} bytes of the stack, actual"
                              f" {nbytes}: 'slots' is given its memory")  # fmt: skip
         written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
         self._writes = written or bool(self.form.keys)  # which count the runs
@@ -132,8 +133,8 @@ class _Compiled:
         )
         return Entry(
             name, self._options.signature, tuple(self.feeds), tuple(self.results), self._structure,
-            form.workspace_bytes if has_state else 0, checks, has_state and form.uses_state,
-            has_state and self._writes, self._options.threads,
+            form.workspace_bytes(self._target) if has_state else 0, checks, has_state and form.uses_state,
+            has_state and self._writes, self._options.threads, form.stack_bytes(self._target),
         )  # fmt: skip
 
 

@@ -35,12 +35,17 @@ class ExportReport:
     @property
     def ram_bytes(self) -> int:
         """Bytes that are written, the state and the largest workspace, as one is enough where entries run one after
-        the other. Feeds, results and the stack are the caller's."""
+        the other. Feeds and results are the caller's, as is the stack."""
         return self.interface.state.nbytes + max(entry.workspace_bytes for entry in self.interface.entries)
+
+    @property
+    def stack_bytes(self) -> int:
+        """Bytes of the stack that a call of any entry takes at most; beyond is in the workspace."""
+        return max(entry.stack_bytes for entry in self.interface.entries)
 
     def json(self) -> str:
         """The interface as JSON, for programs that call the functions by it: name, target, entries (feeds, results,
-        bytes of workspace, checks), state (bytes, arrays at their offsets)."""
+        bytes of workspace and of the stack, checks), state (bytes, arrays at their offsets)."""
         return json.dumps(to_plain(self.interface), indent=1)
 
     def __str__(self) -> str:
@@ -52,4 +57,5 @@ class ExportReport:
             f"{', '.join(map(str, self.files))} for {self.interface.target}", line("flash", self.flash_bytes),
             line("  code", self.code_bytes), line("  constants", self.constant_bytes), line("RAM", self.ram_bytes),
             line("  state", self.interface.state.nbytes), *(line(*space) for space in spaces),
+            line("stack, at most", self.stack_bytes),
         ])  # fmt: skip

@@ -106,11 +106,7 @@ def _behind(f: Function, index: Index, first: Index) -> Index:
 
 def _scratch(f: Function, plan: ContractionPlan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
     """The address at which B is packed, and that of the scratch memory behind it, if no worker shares them."""
-    nbytes = plan.b_bytes + plan.own_bytes
-    if not plan.on_stack:
-        b = f.offset(given, f.mul(worker, nbytes), "i8")
-    else:
-        b = f.stack(nbytes) if nbytes else given
+    b = f.offset(given, f.mul(worker, plan.b_bytes + plan.own_bytes), "i8")
     return b, f.offset(b, plan.b_bytes, "i8")
 
 
@@ -315,8 +311,6 @@ class _Shared:
         self.epilogue = epilogue
         self.pool = pool
         self.batch = plan.kernel.batch
-        if plan.on_stack and plan.b_bytes and not share.points:
-            pointers = (*pointers[:-1], f.stack(plan.b_bytes))
         # The words of the table: the block's first panel and first k, then the point of the batch.
         self.table = ChunkTable.fill(f, pointers, 2 + len(self.batch))
         self.own = _ContractionEmitter(f, plan, epilogue, pointers, pointers[-1], pointers[-1])
@@ -389,10 +383,7 @@ class _Shared:
         plan = self.plan
         part, packed_b = self._open("piece")
         f = part.f
-        if plan.on_stack:
-            own = f.stack(plan.own_bytes) if plan.own_bytes else packed_b
-        else:
-            own = f.offset(packed_b, f.add(plan.b_bytes, f.mul(part.worker, plan.own_bytes)), "i8")
+        own = f.offset(packed_b, f.add(plan.b_bytes, f.mul(part.worker, plan.own_bytes)), "i8")
         emitter = self._emitter(part, packed_b, own)
         block = self._block_of(part, emitter)
         rest, group = divide(f, part.chunk, plan.groups)

@@ -7,7 +7,8 @@ the target. A ``Contraction`` comes in, a ``ContractionPlan`` goes out; the epil
    ``PANEL_BYTES``. The passes follow from the usual tile whichever is taken, so that every blocking adds the terms of
    an element in the same order.
 3. *Blocks of B* are packed one after the other: ``columns_per_block`` panels by ``block_depth`` terms, a few passes
-   where sums may wait in C for the next block, else all of k. What a kernel packs is on the stack unless it is long.
+   where sums may wait in C for the next block, else all of k. Unless it is long, what a kernel packs is in the place
+   that the products of a program share.
 4. *Tiles* that share a panel of B follow one another, or those that share rows of A where C is long and k short.
 5. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a block,
    a group of rows by a strip of columns.
@@ -55,7 +56,6 @@ DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is 
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
 SHORT_DEPTH, LONG_RESULT = 64, 4 << 20  # terms and bytes of a result that waits for memory
-STACK_BYTES = 1000 << 10  # of what is packed and of raw results, if they are on the stack
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
@@ -94,7 +94,6 @@ class ContractionPlan:
     rows_first: bool  # of tiles, those of one row panel are computed before those of the next
     tile_stride: int  # row stride of the scratch block of C
     share: ContractionChunks | None
-    stack_bytes: int  # as many may lie on the stack
 
     @property
     def c(self) -> tuple[int, int]:
@@ -196,11 +195,6 @@ class ContractionPlan:
         return bool(open_sizes(self.kernel))
 
     @property
-    def on_stack(self) -> bool:
-        """True if each function that packs or computes has the scratch memory of its own on the stack."""
-        return self.b_bytes + self.own_bytes <= self.stack_bytes
-
-    @property
     def raw_strides(self) -> tuple[int, ...]:
         """The strides (``*batch``, m, n) of the scratch block in which the epilogue finds the raw result."""
         return (0,) * len(self.kernel.batch) + (self.c[::-1] if self.swapped else self.c)
@@ -238,14 +232,15 @@ def planned(kernel: Contraction, target: Target) -> PlannedContraction:
         return PlannedKernel(kernel, None, raw_strides=kernel.c_strides)
     plan = plan_of(kernel, target)
     by_pieces = plan.share is not None and not plan.share.points  # which share what is packed of B
-    scratch = 0 if plan.on_stack else plan.b_bytes + plan.own_bytes
-    common = plan.b_bytes if by_pieces and scratch else 0
+    scratch = plan.b_bytes + plan.own_bytes
+    common = plan.b_bytes if by_pieces else 0
     return PlannedKernel(
         kernel,
         plan,
         is_shared=plan.share is not None and is_all_divisible(kernel.epilogue),
         shared_bytes=common,
         worker_bytes=scratch - common,
+        packs=scratch <= target.sized(target.machine.packing_bytes, 0),
         raw_strides=kernel.c_strides if kernel.store_raw else plan.raw_strides,
         packed_bytes=plan.whole_b_bytes if kernel.packed is not None else 0,
     )
@@ -373,7 +368,6 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
         rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype, target),
         tile_stride=tile_stride,
         share=share,
-        stack_bytes=min(target.sized(STACK_BYTES), target.machine.stack_bytes),
     )
 
 
