@@ -27,7 +27,7 @@ from staticgrad.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, 
 from staticgrad.lifting import graph_of, instead, lift
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, gradient_key
-from staticgrad.ops.elementwise.copies import IDENTITY, rounded, widened
+from staticgrad.ops.elementwise.copies import IDENTITY, of_width, rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.scopes import control_dependencies, in_derivative, independent_now, isolated
@@ -466,6 +466,7 @@ def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
         result = ct if returned is None or isinstance(returned, Node) else lift(returned, graph, ct.dtype)
     if not graph.holds(result):
         raise GradientError(f"a hook of {x.name!r} returned {result.name!r} of another graph", source=x.source)
+    result = of_width(result, x.dtype)
     if result.dtype != x.dtype or not compatible(result.shape, x.shape):
         raise GradientError(
             f"a hook of {x.name!r} returned a gradient of another type: expected {x.type}, actual {result.type}",
