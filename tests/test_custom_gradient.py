@@ -350,7 +350,9 @@ def test_a_rule_that_gives_another_float_width_is_cast(dtype: Any) -> None:
         np.testing.assert_allclose(got, want, rtol=tolerance)
 
 
-@pytest.mark.parametrize("wrong", [lambda ct: sg.ones((3,), dtype=sg.int64), lambda ct: sg.ones((2,), dtype=sg.float32)])
+@pytest.mark.parametrize(
+    "wrong", [lambda ct: sg.ones((3,), dtype=sg.int64), lambda ct: sg.ones((2,), dtype=sg.float32)]
+)
 def test_a_rule_that_gives_integers_or_another_shape_is_refused(wrong: Callable[[Any], Any]) -> None:
     x = sg.constant(X)
     with pytest.raises(sg.GradientError, match="expected a cotangent of"):

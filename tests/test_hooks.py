@@ -183,7 +183,9 @@ def test_a_hook_may_write_a_variable(g: sg.Graph) -> None:
 
 
 @pytest.mark.parametrize("wrong", [lambda grad: sg.sum(grad), lambda grad: grad.astype(sg.int64), lambda grad: "no"])
-def test_a_hook_must_return_a_floating_gradient_of_the_same_shape(g: sg.Graph, wrong: Callable[[sg.Tensor], Any]) -> None:
+def test_a_hook_must_return_a_floating_gradient_of_the_same_shape(
+    g: sg.Graph, wrong: Callable[[sg.Tensor], Any]
+) -> None:
     x = leaf(2, name="x")
     x.register_hook(wrong)
     y = sg.sum(x * 2)
