@@ -502,7 +502,8 @@ class Tensor(metaclass=hints.Answering):
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call ``hook(grad)`` with the symbolic gradient whenever one is derived through this tensor.
 
-        What it returns replaces the gradient, a float of another width in the tensor's dtype; None leaves it. Hooks run in the order of registration.
+        What it returns replaces the gradient, a float of another width in the tensor's dtype; None leaves it. Hooks
+        run in the order of registration.
 
         Raises:
             GraphError: the hook is no function.

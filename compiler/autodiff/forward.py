@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
-import numpy as np
-
 from staticgrad.compiler.autodiff.reverse import (
     as_type_of,
     backpropagate,
@@ -146,7 +144,7 @@ def _fixed(x: Tensor) -> int:
 def _basis(x: Tensor) -> Tensor:
     """The unit vectors in the shape of ``x``, one after the other."""
     size = _fixed(x)
-    return FUNCTIONS.constant(np.eye(size, dtype=x.dtype).reshape(size, *x.shape))
+    return FUNCTIONS.reshape(FUNCTIONS.eye(size, dtype=x.dtype), (size, *x.shape))
 
 
 def _by_columns(y: Tensor, x: Tensor) -> Tensor:

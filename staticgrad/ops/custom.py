@@ -147,12 +147,12 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
 
     ``fn`` declares ops and returns ``(results, rule)``: any nest of tensors, and a function that gets the cotangent of
     each result, in order (zeros where one is not used), and returns the cotangent of each tensor that ``fn`` was called
-    with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected.
-    A cotangent of another float width is cast to the tensor's dtype. Gradients flow to the arguments alone, not to other tensors that ``fn`` uses. The rule declares ops as well and may
-    use what ``fn`` made, so it can be differentiated again (through the results of ``fn`` by the rule itself); in
-    forward mode it is transposed. To ``sg.gradients`` and ``sg.jvp`` in a rule, the tensors that ``fn`` was called with
-    and those that the rule gets are independent variables, so that a rule may be
-    ``lambda ct: sg.gradients(sg.sum(y(x) * ct), x)``.
+    with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected. A
+    cotangent of another float width is cast to the tensor's dtype. Gradients flow to the arguments alone, not to other
+    tensors that ``fn`` uses. The rule declares ops as well and may use what ``fn`` made, so it can be differentiated
+    again (through the results of ``fn`` by the rule itself); in forward mode it is transposed. To ``sg.gradients`` and
+    ``sg.jvp`` in a rule, the tensors that ``fn`` was called with and those that the rule gets are independent
+    variables, so that a rule may be ``lambda ct: sg.gradients(sg.sum(y(x) * ct), x)``.
 
     ``fn`` may return ``(results, rule, tangent_rule)`` instead: a function that gets the tangent of each tensor that
     ``fn`` was called with, in order (zeros for those that do not vary), and returns the tangent of each result, None

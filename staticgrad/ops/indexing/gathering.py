@@ -9,7 +9,6 @@ gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
+from staticgrad.ops.sources import known_extremes
 from staticgrad.optable import FUNCTIONS, OPS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.scopes import control_dependencies
 from staticgrad.types import (
@@ -291,28 +291,13 @@ def _index_add_reference(attrs: GatherAttributes, base: Array, updates: Array, *
     )
 
 
-def _known_extremes(index: Tensor) -> tuple[int, int] | None:
-    """The least and the greatest value of an index that is part of the program; 0 and -1 where it has none."""
-    match index.op.op.name:
-        case "constant":
-            values: Array = index.op.attrs.value
-            return (int(values.min()), int(values.max())) if values.size else (0, -1)
-        case "full" | "iota" if index.type.static and index.size != 0:
-            attrs = index.op.attrs
-            return (attrs.value,) * 2 if index.op.op.name == "full" else (0, attrs.shape[attrs.axis] - 1)
-        case "astype" | "broadcast_to" | "reshape":
-            source = index.op.inputs[0]
-            return _known_extremes(source) if is_integer(source.dtype) else None
-    return None
-
-
 def in_range(what: str, index: Tensor, size: Size) -> bool:
     """True if an index is known to be in [-size, size).
 
     Raises:
         BoundsError: it is known to be outside.
     """
-    known = _known_extremes(index)
+    known = known_extremes(index)
     if known is None or not isinstance(size, int):
         return index.size == 0
     least, greatest = known
@@ -325,7 +310,7 @@ def in_range(what: str, index: Tensor, size: Size) -> bool:
 
 
 def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
-    known = _known_extremes(index)
+    known = known_extremes(index)
     if known is not None and not known[0] < 0:
         return index
     return o.where(o.less(index, 0), o.add(index, size), index)
