@@ -33,7 +33,7 @@ from staticgrad.literals import (
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
-from staticgrad.ops.sources import VariableAttributes
+from staticgrad.ops.sources import VariableAttributes, content_of
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.scopes import Checkpoint, no_grad
@@ -493,13 +493,13 @@ class _GraphReader:
             raise FormatError("expected an array")
         return literal.array(values["dtype"], values["shape"])
 
-    def data(self, literal: Any, values: dict[str, Any]) -> bytes:
+    def data(self, literal: Any, values: dict[str, Any]) -> bytes | memoryview:
         """The elements of a constant: no more than a text of this length may stand for."""
         array = self.array(literal, values)
         self.expanded += array.nbytes if isinstance(literal, Full) else 0
         if self.expanded > MOST_EXPANDED:
             raise FormatError(f"constants of equal elements of more than {MOST_EXPANDED} bytes in all")
-        return array.tobytes()
+        return content_of(array)
 
     def initial(self, value: Any, values: dict[str, Any]) -> Callable[[np.random.Generator], Array]:
         if isinstance(value, Literals):

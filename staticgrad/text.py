@@ -51,6 +51,7 @@ from staticgrad.scopes import Checkpoint
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
+COMPARED = 1 << 16  # elements that are compared at a time
 LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
 MOST_EXPANDED = 1 << 26  # bytes that the constants of a text have where it says one number for all their elements
 PLAIN_NAME = re.compile(r"[\w./~-]+")
@@ -229,7 +230,7 @@ class _Printer:
             value = getattr(attrs, field.name)
             if (field.name in said and said[field.name] == value) or (field.default == "" == value):
                 continue
-            if isinstance(value, bytes):
+            if isinstance(value, bytes | memoryview):
                 array = np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"]))
                 text = self._array(node, array, self._expands(array.nbytes))
             elif field.name == "initial":
@@ -394,4 +395,5 @@ def is_uniform(array: Array) -> bool:
     if array.size and not any(array.strides):
         return True
     elements = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
-    return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], elements))
+    parts = (elements[start : start + COMPARED] for start in range(0, len(elements), COMPARED))
+    return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], *parts))

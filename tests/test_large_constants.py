@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,3 +76,50 @@ def test_indices_that_a_rule_makes_are_known_when_declared(g: sg.Graph) -> None:
     expected[2][-LARGE:] = np.arange(LARGE)[::-1]
     for value, want in zip(got, expected, strict=True):
         np.testing.assert_array_equal(value, want)
+
+
+MEGABYTES = 16
+FIRST = np.ones((64, 1), np.float32)
+
+
+def peak(work: Callable[[], Any]) -> float:
+    """The most memory that ``work`` takes, in sixteen megabytes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / (MEGABYTES << 20)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["random", "uniform but for the last"])
+def test_a_large_constant_is_held_once(g: sg.Graph, kind: str, backend: str, tmp_path: Path) -> None:
+    """Each program of a session had a copy of its own, and the compiler made one to compare."""
+    if backend == "reference":
+        pytest.skip("the interpreter computes with NumPy's own intermediates")
+    x = sg.placeholder((64, 1))
+    sg.Session(g).run(x * 2, {x: FIRST})  # what is imported and made once
+    array = np.zeros((MEGABYTES * 4096, 64), np.float32)
+    array[-1, -1] = 1
+    if kind == "random":
+        array[:] = np.random.default_rng(0).normal(size=array.shape)
+    declared: list[sg.Tensor] = []
+    kept: list[Any] = []
+    assert peak(lambda: declared.append(sg.constant(array))) < 1.05
+    y = sg.sum(declared[0] @ x)
+
+    def compiled() -> None:
+        for session in (sg.Session(g), sg.Session(g)):
+            for fetched in (y, y + 1):
+                program = session.compile(fetched, [x])
+                kept.append((program, program(FIRST)))
+
+    first = peak(compiled)
+    assert first < 0.5, f"{first} times the constant beside the constant"
+    np.testing.assert_allclose([kept[0][1], kept[1][1] - 1, kept[2][1]], array.sum(dtype=np.float64), rtol=1e-3)
+    sg.save_graph(tmp_path / "graph.sgb", g)
+    graph = sg.load_graph(tmp_path / "graph.sgb")
+    loaded = sg.Session(graph)
+    fetched, fed = next(node.outputs[0] for node in graph.nodes if node.op.name == "sum"), graph.nodes[0].outputs[0]
+    again = peak(lambda: loaded.compile(fetched, [fed])(FIRST))
+    assert again < 0.5, f"{again} times the constant beside the constant"

@@ -174,5 +174,5 @@ def _names(kind: type) -> Sequence[str]:
     return names
 
 
-def _bytes(content: bytes) -> object:
-    return content if len(content) <= SMALL else ("bytes", len(content), hashlib.sha256(content).digest())
+def _bytes(content: bytes | memoryview) -> object:
+    return bytes(content) if len(content) <= SMALL else ("bytes", len(content), hashlib.sha256(content).digest())

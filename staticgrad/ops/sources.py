@@ -206,17 +206,46 @@ def accumulated_grad(x: Tensor) -> Tensor:
 MOST_CARRIED = 1 << 12  # elements of a constant that a rule makes: a program computes more where it reads them
 
 
-@frozen
+@frozen(eq=False)
 class ConstantAttributes:
-    """An array, compared by its bits."""
+    """An array, compared by its bits. Large ones lie where machine code reads them (``content_of``)."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    data: bytes = field(repr=False)
+    data: bytes | memoryview = field(repr=False)
 
     @property
     def value(self) -> Array:
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConstantAttributes) or (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if self.data is other.data:
+            return True
+        a, b = np.frombuffer(self.data, np.uint8), np.frombuffer(other.data, np.uint8)
+        starts = range(0, max(len(a), len(b)), _COMPARED)
+        return len(a) == len(b) and all(np.array_equal(a[i : i + _COMPARED], b[i : i + _COMPARED]) for i in starts)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape, bytes(self.data[:_HASHED]), bytes(self.data[-_HASHED:])))
+
+
+_COMPARED, _HASHED = 1 << 16, 64  # bytes of constants: compared at a time; at each end, from which hashes are made
+_ALIGNED, _LINE = 1 << 12, 64  # bytes: from which a constant begins at a cache line; of one
+
+
+def content_of(array: Array) -> bytes | memoryview:
+    """A copy of an array's elements in row-major order, which no one writes: of a large one in memory that begins at a
+    cache line, so that programs need no copy of their own."""
+    if array.nbytes < _ALIGNED:
+        return array.tobytes()
+    memory = np.empty(array.nbytes + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    own = memory[start : start + array.nbytes]
+    own.view(array.dtype).reshape(array.shape)[...] = array
+    own.flags.writeable = False
+    return own.data
 
 
 CONSTANT = register(
@@ -254,7 +283,7 @@ def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | N
         if kinds and kinds <= {bool, int, float} and array.dtype == np.float64:
             dtype = float32
     array = to_array(value, None if dtype is None else dtype_of(dtype))
-    attrs = ConstantAttributes(array.dtype, array.shape, array.tobytes())
+    attrs = ConstantAttributes(array.dtype, array.shape, content_of(array))
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
 
