@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad import init
+from staticgrad.depth import all_levels
 from staticgrad.errors import FormatError
 from staticgrad.frozen import record
 from staticgrad.graph import Graph, GraphEntry, Node, Tensor
@@ -47,6 +48,7 @@ WORDS = frozenset({"after", "again", "checkpoint", "no_grad"})  # that follow th
 _epochs = itertools.count(-1, -1)  # numbers of recomputations that no derivative of this process gives
 
 
+@all_levels()
 def parse(text: str) -> Graph:
     """The graph that a text describes, with the same names, variables, gradients' flags and random places.
 
@@ -64,6 +66,7 @@ def parse(text: str) -> Graph:
     return parse_saved(text, {})
 
 
+@all_levels()
 def parse_saved(text: str, arrays: Mapping[str, Array]) -> Graph:
     """The graph that a text describes with the arrays that lie beside it, each of which is read once.
 

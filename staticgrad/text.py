@@ -43,6 +43,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.depth import all_levels
 from staticgrad.errors import GraphError
 from staticgrad.frozen import record
 from staticgrad.graph import Computation, Graph, GraphEntry, Node, Tensor
@@ -50,8 +51,8 @@ from staticgrad.optable import Array
 from staticgrad.scopes import Checkpoint
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
-LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 COMPARED = 1 << 16  # elements that are compared at a time
+LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
 MOST_EXPANDED = 1 << 26  # bytes that the constants of a text have where it says one number for all their elements
 PLAIN_NAME = re.compile(r"[\w./~-]+")
@@ -61,6 +62,7 @@ SUFFIX = "Attributes"  # of the classes of attributes
 RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64", "array"} | DTYPE_NAMES
 
 
+@all_levels()
 def print_graph(graph: Graph, full: bool = False) -> str:
     """All of a graph, in the form that ``parse`` reads; unless ``full``, without the elements of large arrays."""
     graph.settle_names()
@@ -87,6 +89,7 @@ class ArraysBeside:
         return free
 
 
+@all_levels()
 def print_saved(graph: Graph, entries: Mapping[str, GraphEntry], beside: ArraysBeside) -> str:
     """All of a graph, for a file: large arrays go to ``beside``.
 
@@ -98,6 +101,7 @@ def print_saved(graph: Graph, entries: Mapping[str, GraphEntry], beside: ArraysB
     return "".join(f"{line}\n" for line in (*printer.lines(graph.nodes), *printer.entries(entries)))
 
 
+@all_levels()
 def print_nodes(nodes: Iterable[Node]) -> str:
     """Nodes for people: large arrays are left out, and what is about gradients."""
     return "\n".join(_Printer(whole=False).lines(nodes))

@@ -24,6 +24,7 @@ from staticgrad.compiler.autodiff.reverse import (
 )
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.compiler.batching import vmap
+from staticgrad.depth import all_levels
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control.loops import LoopAttributes
@@ -174,6 +175,7 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
 # -- the walk -----------------------------------------------------------------------------------------------------
 
 
+@all_levels()
 def propagate(
     graph: Graph,
     tangents: Mapping[Tensor, Tensor],

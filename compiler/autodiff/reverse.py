@@ -22,6 +22,7 @@ import numpy as np
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
+from staticgrad.depth import all_levels
 from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
 from staticgrad.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
 from staticgrad.lifting import graph_of, instead, lift
@@ -199,6 +200,7 @@ def _everywhere(_: Tensor) -> bool:
     return True
 
 
+@all_levels()
 @collection_held()
 def backpropagate(
     graph: Graph,
