@@ -21,6 +21,7 @@ from staticgrad import nest
 from staticgrad.boundary import boundary
 from staticgrad.compiler.regions.merge import family_of, union_of
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.depth import all_levels
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, needed_nodes
@@ -89,6 +90,7 @@ def _spread(axis: Any, arg: Any, leaves: Sequence[Any]) -> list[int | None]:
     return found
 
 
+@all_levels()
 def _map(
     fn: Callable[..., Any], args: Sequence[Any], leaves: Sequence[Any], places: Sequence[int | None], out: Any
 ) -> Any:

@@ -55,6 +55,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.extents import OpenSize, is_open
 from staticgrad.extents import from_plain as size_from_plain
 from staticgrad.extents import to_plain as to_plain_size
+from staticgrad.optable import Array
 from staticgrad.plain import Plain
 from staticgrad.progress import shown
 from staticgrad.runtime.image import ImageError
@@ -172,7 +173,8 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
         "variable": {key: number for number, key in enumerate(names.variables)},
         "gradient": {key: number for number, key in enumerate(names.gradients)},
     }
-    given = {attrs.data: number for number, attrs in enumerate(names.constants) if len(attrs.data) >= LARGE}
+    large = ((number, attrs.value) for number, attrs in enumerate(names.constants) if len(attrs.data) >= LARGE)
+    given = {_place(value): number for number, value in large}
 
     def slot(slot: Slot) -> Plain:
         match slot:
@@ -194,9 +196,9 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
             case SizesSlot():
                 return ("sizes", tuple([(size.number, size.low, size.high) for size in slot.sizes]))
             case ConstantSlot():
-                value = np.ascontiguousarray(slot.value)
-                data = value.tobytes()
-                return ("constant", _type(TensorType(slot.value.shape, value.dtype)), given.get(data, data))
+                number = given.get(_place(slot.value)) if slot.value.flags.c_contiguous else None
+                content = slot.value.tobytes() if number is None else number
+                return ("constant", _type(TensorType(slot.value.shape, slot.value.dtype)), content)
         raise TypeError(f"{slot!r} is not kept")
 
     checks = tuple((KINDS.index(c.kind), to_plain_size(c.size), c.offset, c.wraps) for c in interface.checks)
@@ -255,7 +257,12 @@ def _open_size(data: Plain) -> OpenSize:
     raise ValueError(f"no size: {data!r}")
 
 
-def _constant(type_: TensorType, content: bytes) -> ConstantSlot:
+def _place(value: Array) -> tuple[int, int]:
+    """The address and the bytes of a constant, for which a program that is kept has its number."""
+    return value.ctypes.data, value.nbytes
+
+
+def _constant(type_: TensorType, content: bytes | memoryview) -> ConstantSlot:
     if product(type_.shape) * type_.dtype.itemsize != len(content):
         raise ValueError(f"a constant {type_} of {len(content)} bytes")
     return ConstantSlot(np.frombuffer(content, type_.dtype).reshape(sizes(type_.shape)))

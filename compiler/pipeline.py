@@ -45,6 +45,7 @@ from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Memory, Step
+from staticgrad.depth import all_levels
 from staticgrad.extents import OpenSize, open_sizes
 from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.control.bodies import bodies_of
@@ -55,6 +56,7 @@ Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
 @unscoped()
+@all_levels()
 @collection_held()
 def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Program:
     """Compile: see the module's docstring for the stages. What is ``pinned`` lies in the arena before the program

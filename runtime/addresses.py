@@ -32,6 +32,12 @@ def aligned_copy(value: _Array) -> _Array:
     return array
 
 
+def aligned(value: _Array) -> _Array:
+    """The array itself where its memory is like that of ``aligned_empty``, else a copy that has it."""
+    fits = value.flags.c_contiguous and value.ctypes.data % ALIGNMENT == 0
+    return value if fits else aligned_copy(value)
+
+
 _DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
 
 

@@ -40,7 +40,7 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import GraphError, refuse_copies
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.addresses import aligned_copy
+from staticgrad.runtime.addresses import aligned, aligned_copy
 from staticgrad.runtime.cfunction_text import CWord, Form, SignatureName, text
 from staticgrad.runtime.machinery import native_part, once
 from staticgrad.runtime.state import SessionState
@@ -147,7 +147,7 @@ class CFunction:
         self._words = np.zeros(CWord.COUNT, np.int64)
         self._words[CWord.MAIN] = binary.code.address("main")
         self._words[CWord.BLOCK] = _blocks().address("block")
-        self._constants = [(n, aligned_copy(s.value)) for n, s in enumerate(self._slots) if isinstance(s, ConstantSlot)]
+        self._constants = [(n, aligned(s.value)) for n, s in enumerate(self._slots) if isinstance(s, ConstantSlot)]
         self._kept: list[object] = []
         self._old: list[object] = []
         self.refresh()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from staticgrad import config
 from staticgrad.collection import importing
+from staticgrad.depth import all_levels
 from staticgrad.errors import StaticGradError
 from staticgrad.extents import open_sizes, range_of
 from staticgrad.frozen import frozen
@@ -114,7 +115,10 @@ class Compiler:
 
         def made() -> V:
             value = known.get(key)  # another thread may have been quicker
-            return make() if value is None else value
+            if value is not None:
+                return value
+            with all_levels():
+                return make()
 
         value = known.get(key)
         return self.lock.exclusive(made) if value is None else value

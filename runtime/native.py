@@ -40,7 +40,7 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import NumericsError, SourceLine, StaticGradError
 from staticgrad.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.optable import Array
-from staticgrad.runtime.addresses import aligned_copy, data_address
+from staticgrad.runtime.addresses import aligned, data_address
 from staticgrad.runtime.entry import (
     DRAWS,
     ArraySpec,
@@ -271,7 +271,7 @@ class NativeRunner:
         return array
 
     def _constant(self, value: Array) -> Array:
-        array = aligned_copy(value)
+        array = aligned(value)
         self._kept_alive.append(array)
         return array
 

@@ -502,7 +502,8 @@ class Tensor(metaclass=hints.Answering):
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call ``hook(grad)`` with the symbolic gradient whenever one is derived through this tensor.
 
-        What it returns replaces the gradient; None leaves it. Hooks run in the order of registration.
+        What it returns replaces the gradient, a float of another width in the tensor's dtype; None leaves it. Hooks
+        run in the order of registration.
 
         Raises:
             GraphError: the hook is no function.
@@ -1268,8 +1269,19 @@ class Derivation(Graph):
 
     def continues(self, graph: Graph) -> bool:
         """True if what is declared for ``graph`` goes here."""
-        base = self.base
-        return base is graph or (isinstance(base, Derivation) and base.continues(graph))
+        waiting, known = [*self.around()], set()
+        while waiting:
+            other = waiting.pop()
+            if other is graph:
+                return True
+            if isinstance(other, Derivation) and other not in known:
+                known.add(other)
+                waiting += other.around()
+        return False
+
+    def around(self) -> tuple[Graph, ...]:
+        """The graphs whose tensors are read here as they are, or by a parameter."""
+        return (self.base,)
 
 
 class Lookup(Protocol):

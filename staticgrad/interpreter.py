@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.depth import all_levels
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError, out_of_range
 from staticgrad.frozen import record
 from staticgrad.graph import Computation, Node, Tensor
@@ -40,6 +41,7 @@ class Outcome:
     gradients: dict[str, Array] = field(default_factory=dict)
 
 
+@all_levels()
 def evaluate(
     computation: Computation,
     arrays: Sequence[Array],

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad import init
+from staticgrad.depth import all_levels
 from staticgrad.errors import FormatError
 from staticgrad.frozen import record
 from staticgrad.graph import Graph, GraphEntry, Node, Tensor
@@ -33,7 +34,7 @@ from staticgrad.literals import (
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
-from staticgrad.ops.sources import VariableAttributes
+from staticgrad.ops.sources import VariableAttributes, content_of
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.scopes import Checkpoint, no_grad
@@ -47,6 +48,7 @@ WORDS = frozenset({"after", "again", "checkpoint", "no_grad"})  # that follow th
 _epochs = itertools.count(-1, -1)  # numbers of recomputations that no derivative of this process gives
 
 
+@all_levels()
 def parse(text: str) -> Graph:
     """The graph that a text describes, with the same names, variables, gradients' flags and random places.
 
@@ -64,6 +66,7 @@ def parse(text: str) -> Graph:
     return parse_saved(text, {})
 
 
+@all_levels()
 def parse_saved(text: str, arrays: Mapping[str, Array]) -> Graph:
     """The graph that a text describes with the arrays that lie beside it, each of which is read once.
 
@@ -493,13 +496,13 @@ class _GraphReader:
             raise FormatError("expected an array")
         return literal.array(values["dtype"], values["shape"])
 
-    def data(self, literal: Any, values: dict[str, Any]) -> bytes:
+    def data(self, literal: Any, values: dict[str, Any]) -> bytes | memoryview:
         """The elements of a constant: no more than a text of this length may stand for."""
         array = self.array(literal, values)
         self.expanded += array.nbytes if isinstance(literal, Full) else 0
         if self.expanded > MOST_EXPANDED:
             raise FormatError(f"constants of equal elements of more than {MOST_EXPANDED} bytes in all")
-        return array.tobytes()
+        return content_of(array)
 
     def initial(self, value: Any, values: dict[str, Any]) -> Callable[[np.random.Generator], Array]:
         if isinstance(value, Literals):

@@ -35,8 +35,8 @@ except ImportError as error:
     raise ImportError("staticgrad.pymc needs PyMC and nutpie: pip install staticgrad[pymc]") from error
 
 from staticgrad.compiler.autodiff.reverse import gradients
-from staticgrad.compiler.passes.fold import LIMIT
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.ops.sources import MOST_CARRIED
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import Array
 from staticgrad.pytensor import Translation
@@ -408,6 +408,6 @@ def hoistable(fetches: Sequence[Tensor], x: Tensor) -> list[Tensor]:
             continue
         if y.op.op.view:
             stack_of.extend(y.op.inputs)
-        elif y.op in fed or math.prod(map(int, y.shape)) > LIMIT:
+        elif y.op in fed or math.prod(map(int, y.shape)) > MOST_CARRIED:
             found[y] = None
     return list(found)

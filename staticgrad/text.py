@@ -43,6 +43,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.depth import all_levels
 from staticgrad.errors import GraphError
 from staticgrad.frozen import record
 from staticgrad.graph import Computation, Graph, GraphEntry, Node, Tensor
@@ -50,6 +51,7 @@ from staticgrad.optable import Array
 from staticgrad.scopes import Checkpoint
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
+COMPARED = 1 << 16  # elements that are compared at a time
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
 MOST_EXPANDED = 1 << 26  # bytes that the constants of a text have where it says one number for all their elements
@@ -60,6 +62,7 @@ SUFFIX = "Attributes"  # of the classes of attributes
 RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64", "array"} | DTYPE_NAMES
 
 
+@all_levels()
 def print_graph(graph: Graph, full: bool = False) -> str:
     """All of a graph, in the form that ``parse`` reads; unless ``full``, without the elements of large arrays."""
     graph.settle_names()
@@ -86,6 +89,7 @@ class ArraysBeside:
         return free
 
 
+@all_levels()
 def print_saved(graph: Graph, entries: Mapping[str, GraphEntry], beside: ArraysBeside) -> str:
     """All of a graph, for a file: large arrays go to ``beside``.
 
@@ -97,6 +101,7 @@ def print_saved(graph: Graph, entries: Mapping[str, GraphEntry], beside: ArraysB
     return "".join(f"{line}\n" for line in (*printer.lines(graph.nodes), *printer.entries(entries)))
 
 
+@all_levels()
 def print_nodes(nodes: Iterable[Node]) -> str:
     """Nodes for people: large arrays are left out, and what is about gradients."""
     return "\n".join(_Printer(whole=False).lines(nodes))
@@ -229,7 +234,7 @@ class _Printer:
             value = getattr(attrs, field.name)
             if (field.name in said and said[field.name] == value) or (field.default == "" == value):
                 continue
-            if isinstance(value, bytes):
+            if isinstance(value, bytes | memoryview):
                 array = np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"]))
                 text = self._array(node, array, self._expands(array.nbytes))
             elif field.name == "initial":
@@ -394,4 +399,5 @@ def is_uniform(array: Array) -> bool:
     if array.size and not any(array.strides):
         return True
     elements = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
-    return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], elements))
+    parts = (elements[start : start + COMPARED] for start in range(0, len(elements), COMPARED))
+    return bool(elements.size) and all((some == elements[0]).all() for some in (elements[:LISTED], *parts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -329,6 +329,34 @@ def test_a_marked_rule_that_gives_a_number_gives_it_in_the_dtype_of_its_operand(
     (slope,) = sg.gradients(doubled(x), [x])
     assert slope.dtype == sg.float64
     assert run(slope) == 2
+
+
+@pytest.mark.parametrize("dtype", [sg.float16, sg.float32, sg.float64])
+def test_a_rule_that_gives_another_float_width_is_cast(dtype: Any) -> None:
+    """It was refused, of cotangents and of tangents."""
+
+    @sg.custom_gradient
+    def cubed(v: Any) -> Any:
+        slope = 3 * sg.astype(v, sg.float64 if dtype != sg.float64 else sg.float32) ** 2
+        return v**3, lambda ct: ct.astype(slope.dtype) * slope, lambda t: t.astype(slope.dtype) * slope
+
+    x = sg.constant(X, dtype)
+    (slope,), (pushed,) = sg.gradients(cubed(x), [x]), sg.jvp(cubed(x), [x], [np.ones(3)])
+    (second,) = sg.gradients(slope, [x])
+    rows = sg.vmap(lambda v: sg.gradients(cubed(v), [v])[0])(x)
+    assert {y.dtype for y in (slope, pushed, second, rows)} == {np.dtype(dtype)}
+    tolerance = 4 * float(np.finfo(np.float16 if dtype == sg.float16 else np.float32).eps)
+    for got, want in zip(run([slope, pushed, second, rows]), (3 * X**2, 3 * X**2, 6 * X, 3 * X**2), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda ct: sg.ones((3,), dtype=sg.int64), lambda ct: sg.ones((2,), dtype=sg.float32)]
+)
+def test_a_rule_that_gives_integers_or_another_shape_is_refused(wrong: Callable[[Any], Any]) -> None:
+    x = sg.constant(X)
+    with pytest.raises(sg.GradientError, match="expected a cotangent of"):
+        sg.gradients(sg.custom_gradient(lambda v: (v * 1.0, wrong))(x), [x])
 
 
 def test_marking_what_is_no_function_is_refused() -> None:

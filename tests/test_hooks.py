@@ -46,6 +46,19 @@ def test_a_hook_sees_the_sum_over_all_uses_once(g: sg.Graph) -> None:
     assert log.take() == [("h", [5, 6]), ("x", [6, 7])]
 
 
+def test_a_gradient_of_another_float_width_from_a_hook_is_cast(g: sg.Graph) -> None:
+    """It was refused."""
+    x = leaf(2)
+    log = Log()
+    x.register_hook(lambda grad: sg.astype(grad, sg.float64) * 2)
+    x.register_hook(log.hook("x"))
+    y = sg.sum(x * 3)
+    sess = sg.Session(g)
+    sess.forward(y, {x: f32(0, 0)}).backward(y)
+    assert log.take() == [("x", [6, 6])]
+    assert sess.grad(x).dtype == np.float32
+
+
 def test_hooks_are_read_when_forward_is_called(g: sg.Graph) -> None:
     x = leaf(2)
     y = sg.sum(x * 2)
@@ -169,8 +182,10 @@ def test_a_hook_may_write_a_variable(g: sg.Graph) -> None:
     assert sess.get(calls) == 4
 
 
-@pytest.mark.parametrize("wrong", [lambda grad: sg.sum(grad), lambda grad: grad.astype(sg.float64), lambda grad: "no"])
-def test_a_hook_must_return_a_gradient_of_the_same_type(g: sg.Graph, wrong: Callable[[sg.Tensor], Any]) -> None:
+@pytest.mark.parametrize("wrong", [lambda grad: sg.sum(grad), lambda grad: grad.astype(sg.int64), lambda grad: "no"])
+def test_a_hook_must_return_a_floating_gradient_of_the_same_shape(
+    g: sg.Graph, wrong: Callable[[sg.Tensor], Any]
+) -> None:
     x = leaf(2, name="x")
     x.register_hook(wrong)
     y = sg.sum(x * 2)

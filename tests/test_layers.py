@@ -17,7 +17,7 @@ from source_tree import ROOT, modules
 # From the ground up. A name stands for itself and for all that is below it, unless a longer name claims that.
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
-        "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
+        "staticgrad.errors", "staticgrad.config", "staticgrad.depth", "staticgrad.phases", "staticgrad.collection",
         "staticgrad.extents", "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
         "staticgrad.tables", "staticgrad.plain",
         "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks", "staticgrad.world")),

@@ -140,3 +140,34 @@ def test_reductions_over_sizes_that_feeds_bind() -> None:
     ):
         (dx,) = sg.gradients(fn(x), [x])
         np.testing.assert_allclose(sg.Session().run(dx, {x: at}), expected, rtol=1e-14)
+
+
+def _sigmoid(x: Any) -> Any:
+    decay = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, decay) / (1 + decay)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loss_of_a_confident_logit_has_the_derivative_of_what_is_missing(
+    backend: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """σ(40) - 1 was 0 and not -4.2e-18: the difference of two numbers that round to one."""
+    monkeypatch.setenv("STATICGRAD_BACKEND", backend)
+    at = np.array([-80.0, -40.0, -20.0, -1.0, 0.0, 1.0, 20.0, 40.0, 80.0])
+    near, far = _sigmoid(at), _sigmoid(-at)
+    x = sg.placeholder(at.shape, dtype)
+    fetches, expected = [], []
+    for t, weight, positive in ((0.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 0.5, 3.0), (0.25, 2.0, 1.0), (0.75, 1.0, 4.0)):
+        loss = sg.nn.binary_cross_entropy_with_logits(x, np.full(9, t, dtype), weight, "sum", positive)
+        (first,) = sg.gradients(loss, [x])
+        fetches += [first, *sg.gradients(first, [x])]
+        expected += [
+            weight * ((1 - t) * near - positive * t * far),
+            weight * (1 - t + positive * t) * near * far,
+        ]
+    (kept,) = sg.gradients(sg.nn.log_sigmoid(x), [x])
+    (risen,) = sg.gradients(sg.nn.softplus(x, threshold=1e3), [x])
+    got = sg.Session().run([*fetches, kept, risen], {x: at.astype(dtype)})
+    for value, want in zip(got, [*expected, far, near], strict=True):
+        np.testing.assert_allclose(value, want, rtol=20 * float(np.finfo(dtype).eps), atol=np.finfo(dtype).tiny)

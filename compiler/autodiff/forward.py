@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
-import numpy as np
-
 from staticgrad.compiler.autodiff.reverse import (
     as_type_of,
     backpropagate,
@@ -26,6 +24,7 @@ from staticgrad.compiler.autodiff.reverse import (
 )
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.compiler.batching import vmap
+from staticgrad.depth import all_levels
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control.loops import LoopAttributes
@@ -146,7 +145,7 @@ def _fixed(x: Tensor) -> int:
 def _basis(x: Tensor) -> Tensor:
     """The unit vectors in the shape of ``x``, one after the other."""
     size = _fixed(x)
-    return FUNCTIONS.constant(np.eye(size, dtype=x.dtype).reshape(size, *x.shape))
+    return FUNCTIONS.reshape(FUNCTIONS.eye(size, dtype=x.dtype), (size, *x.shape))
 
 
 def _by_columns(y: Tensor, x: Tensor) -> Tensor:
@@ -176,6 +175,7 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
 # -- the walk -----------------------------------------------------------------------------------------------------
 
 
+@all_levels()
 def propagate(
     graph: Graph,
     tangents: Mapping[Tensor, Tensor],

@@ -22,12 +22,13 @@ import numpy as np
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
+from staticgrad.depth import all_levels
 from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
 from staticgrad.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
 from staticgrad.lifting import graph_of, instead, lift
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, gradient_key
-from staticgrad.ops.elementwise.copies import IDENTITY, rounded, widened
+from staticgrad.ops.elementwise.copies import IDENTITY, of_width, rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.scopes import control_dependencies, in_derivative, independent_now, isolated
@@ -199,6 +200,7 @@ def _everywhere(_: Tensor) -> bool:
     return True
 
 
+@all_levels()
 @collection_held()
 def backpropagate(
     graph: Graph,
@@ -466,6 +468,7 @@ def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
         result = ct if returned is None or isinstance(returned, Node) else lift(returned, graph, ct.dtype)
     if not graph.holds(result):
         raise GradientError(f"a hook of {x.name!r} returned {result.name!r} of another graph", source=x.source)
+    result = of_width(result, x.dtype)
     if result.dtype != x.dtype or not compatible(result.shape, x.shape):
         raise GradientError(
             f"a hook of {x.name!r} returned a gradient of another type: expected {x.type}, actual {result.type}",

@@ -15,12 +15,10 @@ from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.extents import is_open, open_sizes
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of
-from staticgrad.ops.sources import CONSTANT, FULL
+from staticgrad.ops.sources import CONSTANT, FULL, MOST_CARRIED
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.text import is_uniform
 from staticgrad.types import sizes
-
-LIMIT = 1 << 12  # elements
 
 
 def constant_value(x: Tensor) -> Array | None:
@@ -32,7 +30,7 @@ def constant_value(x: Tensor) -> Array | None:
         return None
     if x.op.op is FULL and is_open(x.op.attrs.value):
         return None
-    if x.op.op is FULL and math.prod(sizes(x.shape)) <= LIMIT:
+    if x.op.op is FULL and math.prod(sizes(x.shape)) <= MOST_CARRIED:
         return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
     return None
 
@@ -54,7 +52,7 @@ def fold(region: Region) -> Region:
             return None
         if not all(x.op.op in (CONSTANT, FULL) for x in inputs):
             return None
-        if any(open_sizes(y.shape) or math.prod(sizes(y.shape)) > LIMIT for y in node.outputs):
+        if any(open_sizes(y.shape) or math.prod(sizes(y.shape)) > MOST_CARRIED for y in node.outputs):
             return None
         values = [constant_value(x) for x in inputs]
         if any(value is None for value in values):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.regions.region import Region
+from staticgrad.depth import all_levels
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.extents import OpenSizeError
 from staticgrad.graph import Graph, Node, Tensor
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 @unscoped()
+@all_levels()
 @collection_held()
 @phase("cut")
 def cut(

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.compiler.regions.region import Region
+from staticgrad.depth import all_levels
 from staticgrad.extents import is_open
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
@@ -59,6 +60,7 @@ class Digest:
     constants: tuple[ConstantAttributes, ...]
 
 
+@all_levels()
 def digest(region: Region, *others: object) -> Digest:
     """The digest of a region and of ``others``: numbers, strings, tuples, frozen sets, frozen dataclasses of these.
 
@@ -174,5 +176,5 @@ def _names(kind: type) -> Sequence[str]:
     return names
 
 
-def _bytes(content: bytes) -> object:
-    return content if len(content) <= SMALL else ("bytes", len(content), hashlib.sha256(content).digest())
+def _bytes(content: bytes | memoryview) -> object:
+    return bytes(content) if len(content) <= SMALL else ("bytes", len(content), hashlib.sha256(content).digest())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from staticgrad.depth import one_level
 from staticgrad.errors import GraphError
 from staticgrad.optable import public
 from staticgrad.scopes import checkpointed
@@ -42,5 +43,5 @@ def checkpoint(fn: Callable[..., T], *inputs: Any) -> T:
     """
     if not callable(fn):
         raise GraphError(f"checkpoint: expected a function and its operands, actual {fn!r}")
-    with checkpointed():
+    with one_level("checkpoint"), checkpointed():
         return fn(*inputs)

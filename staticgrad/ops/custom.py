@@ -19,6 +19,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.batch_rules import again, each
+from staticgrad.ops.elementwise.copies import of_width
 from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Namespace, Op, Primal, public, register
 from staticgrad.scopes import in_rule
 from staticgrad.types import TensorType
@@ -88,7 +89,8 @@ def _called(
             f"the {what} of {node.attrs.name!r}: expected one for each {each}: {len(like)}, actual {len(found)}",
             source=source,
         )
-    return [None if g is None else lift(g, graph, x.dtype) for g, x in zip(found, like, strict=True)]
+    lifted = [None if g is None else lift(g, graph, x.dtype) for g, x in zip(found, like, strict=True)]
+    return [g if g is None else of_width(g, x.dtype) for g, x in zip(lifted, like, strict=True)]
 
 
 def _pull_back(o: Namespace, node: Primal[CustomAttributes], *cotangents: Tensor | None) -> Sequence[Tensor | None]:
@@ -145,12 +147,12 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
 
     ``fn`` declares ops and returns ``(results, rule)``: any nest of tensors, and a function that gets the cotangent of
     each result, in order (zeros where one is not used), and returns the cotangent of each tensor that ``fn`` was called
-    with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected.
-    Gradients flow to the arguments alone, not to other tensors that ``fn`` uses. The rule declares ops as well and may
-    use what ``fn`` made, so it can be differentiated again (through the results of ``fn`` by the rule itself); in
-    forward mode it is transposed. To ``sg.gradients`` and ``sg.jvp`` in a rule, the tensors that ``fn`` was called with
-    and those that the rule gets are independent variables, so that a rule may be
-    ``lambda ct: sg.gradients(sg.sum(y(x) * ct), x)``.
+    with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected. A
+    cotangent of another float width is cast to the tensor's dtype. Gradients flow to the arguments alone, not to other
+    tensors that ``fn`` uses. The rule declares ops as well and may use what ``fn`` made, so it can be differentiated
+    again (through the results of ``fn`` by the rule itself); in forward mode it is transposed. To ``sg.gradients`` and
+    ``sg.jvp`` in a rule, the tensors that ``fn`` was called with and those that the rule gets are independent
+    variables, so that a rule may be ``lambda ct: sg.gradients(sg.sum(y(x) * ct), x)``.
 
     ``fn`` may return ``(results, rule, tangent_rule)`` instead: a function that gets the tangent of each tensor that
     ``fn`` was called with, in order (zeros for those that do not vary), and returns the tangent of each result, None
@@ -162,7 +164,8 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
 
     Raises:
         GraphError: ``fn`` returns something else (when called), or a rule derives ``fn`` by itself again, without end.
-        GradientError: a rule gives another number of gradients, or one of another shape (when differentiated).
+        GradientError: a rule gives another number of gradients, one of another shape, or one that is not floating
+            (when differentiated).
 
     Source: the interface of ``tf.custom_gradient`` (Abadi et al. 2016).
 

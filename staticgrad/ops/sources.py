@@ -30,6 +30,7 @@ from staticgrad.types import (
     float64,
     int64,
     integer,
+    is_integer,
     is_short_float,
     is_weak,
     normalize_axis,
@@ -210,17 +211,49 @@ def accumulated_grad(x: Tensor) -> Tensor:
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 
 
-@frozen
+MOST_CARRIED = 1 << 12  # elements of a constant that a rule makes: a program computes more where it reads them
+
+
+@frozen(eq=False)
 class ConstantAttributes:
-    """An array, compared by its bits."""
+    """An array, compared by its bits. Large ones lie where machine code reads them (``content_of``)."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    data: bytes = field(repr=False)
+    data: bytes | memoryview = field(repr=False)
 
     @property
     def value(self) -> Array:
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConstantAttributes) or (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if self.data is other.data:
+            return True
+        a, b = np.frombuffer(self.data, np.uint8), np.frombuffer(other.data, np.uint8)
+        starts = range(0, max(len(a), len(b)), _COMPARED)
+        return len(a) == len(b) and all(np.array_equal(a[i : i + _COMPARED], b[i : i + _COMPARED]) for i in starts)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape, bytes(self.data[:_HASHED]), bytes(self.data[-_HASHED:])))
+
+
+_COMPARED, _HASHED = 1 << 16, 64  # bytes of constants: compared at a time; at each end, from which hashes are made
+_ALIGNED, _LINE = 1 << 12, 64  # bytes: from which a constant begins at a cache line; of one
+
+
+def content_of(array: Array) -> bytes | memoryview:
+    """A copy of an array's elements in row-major order, which no one writes: of a large one in memory that begins at a
+    cache line, so that programs need no copy of their own."""
+    if array.nbytes < _ALIGNED:
+        return array.tobytes()
+    memory = np.empty(array.nbytes + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    own = memory[start : start + array.nbytes]
+    own.view(array.dtype).reshape(array.shape)[...] = array
+    own.flags.writeable = False
+    return own.data
 
 
 CONSTANT = register(
@@ -251,7 +284,7 @@ def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | N
     if isinstance(value, Tensor):
         raise GraphError(f"constant: {value.name!r} is a tensor already")
     array = declared_array(value, None if dtype is None else dtype_of(dtype))
-    attrs = ConstantAttributes(array.dtype, array.shape, array.tobytes())
+    attrs = ConstantAttributes(array.dtype, array.shape, content_of(array))
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
 
@@ -507,6 +540,12 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None 
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=computed(kind))
         return FUNCTIONS.astype(FUNCTIONS.add(FUNCTIONS.multiply(count, step), start), kind)
+    bounds = (start, stop, step)
+    if all(isinstance(value, (int, float)) for value in bounds) and (steps := _steps(*bounds)) > MOST_CARRIED:
+        whole = all(isinstance(value, int) for value in bounds)
+        kind = dtype_of(dtype) if dtype is not None else int64 if whole else float32
+        line = iota((steps,), 0, dtype=int64 if whole else float64)
+        return FUNCTIONS.astype(_affine(line, step if whole else (start + step) - start, start), kind)
     if not all(isinstance(value, (int, np.integer)) for value in (start, stop, step)):
         return constant(np.arange(start, stop, step).astype(_floats(dtype)))
     given = None if dtype is None else dtype_of(dtype)
@@ -518,6 +557,20 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None 
     else:  # NumPy rounds these to float64
         array = np.arange(len(counted), dtype=uint64) * uint64.type(step % 2**64) + uint64.type(start)
     return constant(array if given is None else array.astype(given))
+
+
+def _steps(start: float, stop: float, step: float) -> int:
+    """The number of numbers that ``np.arange`` gives; 0 where NumPy shall refuse them."""
+    if all(isinstance(value, int) for value in (start, stop, step)):
+        fits = all(-(2**62) < value < 2**62 for value in (start, stop, step))
+        return max(0, -((start - stop) // step)) if fits else 0  # type: ignore[return-value]
+    count = (stop - start) / step
+    return max(0, math.ceil(count)) if abs(count) < 2**62 else 0
+
+
+def _affine(line: Tensor, factor: float, term: float) -> Tensor:
+    y = line if factor == 1 else FUNCTIONS.multiply(line, factor)
+    return y if term == 0 else FUNCTIONS.add(y, term)
 
 
 @public
@@ -532,11 +585,14 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike | None = 
         array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
     """
     start, stop, kind = number(start, "linspace: start"), number(stop, "linspace: stop"), _floats(dtype)
+    o = FUNCTIONS
     if not isinstance(num, Dim):
         (num,) = sizes(as_shape(num, "linspace"))
-        return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(kind))
-    o = FUNCTIONS
-    place, last = iota(num, dtype="float64"), o.size_value(num - 1 if endpoint else num, float64)
+        if num <= MOST_CARRIED:
+            return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(kind))
+        place, last = iota(num, dtype=float64), constant(num - 1 if endpoint else num, float64)
+    else:
+        place, last = iota(num, dtype=float64), o.size_value(num - 1 if endpoint else num, float64)
     y = o.add(o.multiply(place, o.divide(stop - start, o.maximum(last, 1.0))), start)
     return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), stop, y), kind)
 
@@ -556,17 +612,70 @@ def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLik
     """
     shape, k = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye"), integer(k, "eye: k")
     kind = _floats(dtype)
-    if not any(isinstance(size, Dim) for size in shape):
+    if not any(isinstance(size, Dim) for size in shape) and math.prod(sizes(shape)) <= MOST_CARRIED:
         rows, columns = sizes(shape)
         return constant(np.eye(rows, columns, k, dtype=kind))
     return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), kind)
 
 
+def known_extremes(index: Tensor) -> tuple[int, int] | None:
+    """The least and the greatest value of an integer tensor that is part of the program, without its values where a
+    rule gives them; 0 and -1 where it has none, None where it is no part of the program."""
+    node = index.op
+    if not is_integer(index.dtype):
+        return None
+    match node.op.name:
+        case "constant":
+            values: Array = node.attrs.value
+            return (int(values.min()), int(values.max())) if values.size else (0, -1)
+        case "full" | "iota" if index.type.static and index.size != 0:
+            return (node.attrs.value,) * 2 if node.op is FULL else (0, node.attrs.shape[node.attrs.axis] - 1)
+        case "astype" | "broadcast_to" | "reshape":
+            return _within(index.dtype, known_extremes(node.inputs[0]))
+        case "add" | "multiply":
+            return _within(index.dtype, _combined(node.op.name, *map(known_extremes, node.inputs)))
+    return None
+
+
+def _combined(name: str, x: tuple[int, int] | None, y: tuple[int, int] | None) -> tuple[int, int] | None:
+    if x is None or y is None or any(map(is_open, (*x, *y))) or x[1] < x[0] or y[1] < y[0]:
+        return None
+    ends = [a + b if name == "add" else a * b for a in x for b in y]
+    return min(ends), max(ends)
+
+
+def _within(dtype: np.dtype, extremes: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Extremes of numbers that are in a dtype what they are without one."""
+    if extremes is None or is_open(extremes[0]) or is_open(extremes[1]):
+        return extremes
+    info = np.iinfo(dtype)
+    return extremes if info.min <= extremes[0] and extremes[1] <= info.max else None
+
+
+def are_distinct(index: Tensor) -> bool:
+    """True if no two elements of an index are the same, as a rule says that gives them: an affine one of one axis."""
+    node = index.op
+    match node.op.name:
+        case "iota":
+            return index.type.static and index.ndim == 1
+        case "astype" | "reshape":
+            source = node.inputs[0]
+            return is_integer(source.dtype) and known_extremes(index) is not None and are_distinct(source)
+        case "add" | "multiply":
+            is_number = [x.op.op is CONSTANT and x.ndim == 0 for x in node.inputs]
+            if sum(is_number) != 1 or known_extremes(index) is None:
+                return False
+            fixed, varying = node.inputs if is_number[0] else reversed(node.inputs)
+            return are_distinct(varying) and (node.op.name == "add" or fixed.op.attrs.value != 0)
+    return False
+
+
 def all_values(index: Tensor) -> Array | None:
-    """Every value of an index that is part of the program; None for any other."""
-    if index.op.op.name not in ("constant", "full", "iota", "astype", "broadcast_to", "reshape"):
+    """Every value of an index that the program carries; None for any other."""
+    known = index.op.op is CONSTANT or (index.type.static and math.prod(sizes(index.shape)) <= MOST_CARRIED)
+    if not known or index.op.op.name not in ("constant", "full", "iota", "astype", "broadcast_to", "reshape"):
         return None
     values = [all_values(x) for x in index.op.inputs]
-    if not index.type.static or any(value is None for value in values):
+    if any(value is None for value in values):
         return None
     return np.asarray(index.op.op.reference(index.op.attrs, *values))

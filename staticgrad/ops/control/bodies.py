@@ -60,9 +60,8 @@ class BodyGraph(Derivation):
         self.turn: Tensor | None = base.turn if isinstance(base, BodyGraph) else None
         self.first_capture = len(self.captured) if known else 0
 
-    def continues(self, graph: Graph) -> bool:
-        outer = self.outer
-        return super().continues(graph) or outer is graph or (isinstance(outer, Derivation) and outer.continues(graph))
+    def around(self) -> tuple[Graph, ...]:
+        return self.base, self.outer
 
     def parameter(self, type_: TensorType, name: str) -> Tensor:
         """A new tensor that a turn is given."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from staticgrad import nest
+from staticgrad.depth import one_level
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
@@ -117,7 +118,7 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
     graphs = (BodyGraph(outer, what="cond"), BodyGraph(outer, what="cond"))
     answers = []
     for graph, fn in zip(graphs, (then_fn, else_fn), strict=True):
-        with graph, in_body():
+        with one_level("cond"), graph, in_body():
             answers.append(fn())
     results = _branches(graphs, answers)
     captured = list(dict.fromkeys(x for graph in graphs for x in graph.captured))

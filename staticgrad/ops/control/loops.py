@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staticgrad import nest
+from staticgrad.depth import one_level
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
@@ -186,7 +187,7 @@ def _scan(
         sequences = [lift(x, outer) for x in rows]
     turns = _length(what, sequences, length)
     graph = BodyGraph(outer, what=what)
-    with graph, in_body():
+    with one_level(what), graph, in_body():
         turn = _turn(graph)
         old = [_carried(graph, x) for x in carries]
         row = [_row(graph, x) for x in sequences]
@@ -262,7 +263,7 @@ def while_loop(
     graphs = (BodyGraph(outer, what="while_loop"), BodyGraph(outer, what="while_loop"))
     parts: list[tuple[list[Tensor], list[Tensor]]] = []
     for graph in graphs:
-        with graph, in_body():
+        with one_level("while_loop"), graph, in_body():
             turn = _turn(graph)
             old = [_carried(graph, x) for x in carries]
             state = nest.pack(init, old)

@@ -121,6 +121,11 @@ def widened(tensors: Sequence[T]) -> list[T]:
     return [x if x is None or not is_short_float(x.dtype) else astype(x, float32) for x in tensors]
 
 
+def of_width(x: Tensor, dtype: np.dtype) -> Tensor:
+    """A float as one of another width; what is no float stays, for a check to refuse."""
+    return astype(x, dtype) if is_floating(x.dtype) and is_floating(dtype) else x
+
+
 def rounded_once(compose: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """The result of ``compose(*operands)`` for operands of one dtype; of short floats it is composed in float32 and
     rounded once, so that it overflows only where the result itself does.

@@ -9,7 +9,6 @@ gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.ops.sources import known_extremes
+from staticgrad.optable import FUNCTIONS, OPS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.scopes import control_dependencies
 from staticgrad.types import (
     DTYPES,
@@ -41,15 +41,10 @@ from staticgrad.types import (
 @frozen
 class GatherAttributes:
     """The indexed axes of the tensor, one for each index tensor, and the user's function where errors shall name one
-    that is not called as the op."""
+    that is not called as the op; ``gather`` and ``scatter_add`` find no errors and name none."""
 
     axes: tuple[int, ...]
     what: str = ""
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of another read or write at the same indices."""
-        return {"axes": self.axes} | ({"what": self.what} if self.what else {})
 
 
 def remaining(x: TensorType, axes: Sequence[int]) -> Shape:
@@ -101,11 +96,13 @@ def _add_reference(attrs: GatherAttributes, base: Array, updates: Array, *indice
     return result
 
 
+# The derivatives of reads are writes and those of writes are reads, at the same indices and with the same attributes.
+
+
 def _vjp_gathered(adder: str) -> Callable[..., Sequence[Tensor | None]]:
     def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         x, *indices = node.inputs
-        add = FUNCTIONS.__getattr__(adder)
-        return (add(o.zeros_like(x), ct, *indices, **node.attrs.arguments), *(None for _ in indices))
+        return (declare(OPS[adder], (o.zeros_like(x), ct, *indices), node.attrs), *(None for _ in indices))
 
     return vjp
 
@@ -114,8 +111,7 @@ def _jvp_gathered(reader: str) -> Callable[..., Sequence[Tensor | None]]:
     def jvp(
         o: Namespace, node: Primal[GatherAttributes], t: Tensor | None, *_: Tensor | None
     ) -> Sequence[Tensor | None]:
-        read = FUNCTIONS.__getattr__(reader)
-        return (None if t is None else read(t, *node.inputs[1:], **node.attrs.arguments),)
+        return (None if t is None else declare(OPS[reader], (t, *node.inputs[1:]), node.attrs),)
 
     return jvp
 
@@ -123,8 +119,7 @@ def _jvp_gathered(reader: str) -> Callable[..., Sequence[Tensor | None]]:
 def _vjp_added(reader: str) -> Callable[..., Sequence[Tensor | None]]:
     def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         indices = node.inputs[2:]
-        read = FUNCTIONS.__getattr__(reader)
-        return (ct, read(ct, *indices, **node.attrs.arguments), *(None for _ in indices))
+        return (ct, declare(OPS[reader], (ct, *indices), node.attrs), *(None for _ in indices))
 
     return vjp
 
@@ -137,7 +132,7 @@ def _jvp_added(adder: str) -> Callable[..., Sequence[Tensor | None]]:
         if t_updates is None:
             return (t_base,)
         start = o.zeros_like(base) if t_base is None else t_base
-        return (FUNCTIONS.__getattr__(adder)(start, t_updates, *indices, **node.attrs.arguments),)
+        return (declare(OPS[adder], (start, t_updates, *indices), node.attrs),)
 
     return jvp
 
@@ -296,28 +291,13 @@ def _index_add_reference(attrs: GatherAttributes, base: Array, updates: Array, *
     )
 
 
-def _known_extremes(index: Tensor) -> tuple[int, int] | None:
-    """The least and the greatest value of an index that is part of the program; 0 and -1 where it has none."""
-    match index.op.op.name:
-        case "constant":
-            values: Array = index.op.attrs.value
-            return (int(values.min()), int(values.max())) if values.size else (0, -1)
-        case "full" | "iota" if index.type.static and index.size != 0:
-            attrs = index.op.attrs
-            return (attrs.value,) * 2 if index.op.op.name == "full" else (0, attrs.shape[attrs.axis] - 1)
-        case "astype" | "broadcast_to" | "reshape":
-            source = index.op.inputs[0]
-            return _known_extremes(source) if is_integer(source.dtype) else None
-    return None
-
-
 def in_range(what: str, index: Tensor, size: Size) -> bool:
     """True if an index is known to be in [-size, size).
 
     Raises:
         BoundsError: it is known to be outside.
     """
-    known = _known_extremes(index)
+    known = known_extremes(index)
     if known is None or not isinstance(size, int):
         return index.size == 0
     least, greatest = known
@@ -330,7 +310,7 @@ def in_range(what: str, index: Tensor, size: Size) -> bool:
 
 
 def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
-    known = _known_extremes(index)
+    known = known_extremes(index)
     if known is not None and not known[0] < 0:
         return index
     return o.where(o.less(index, 0), o.add(index, size), index)
@@ -357,14 +337,14 @@ def _expand_index(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tens
     x, *indices = node.inputs
     wrapped, checks = _prepare(o, node.attrs.what or "index", x, node.attrs, indices)
     with control_dependencies(checks):
-        return [declare(GATHER, (x, *wrapped), node.attrs)]
+        return [declare(GATHER, (x, *wrapped), GatherAttributes(node.attrs.axes))]
 
 
 def _expand_index_add(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tensor]:
     base, updates, *indices = node.inputs
     wrapped, checks = _prepare(o, node.attrs.what or "index_add", base, node.attrs, indices)
     with control_dependencies(checks):
-        return [declare(SCATTER_ADD, (base, updates, *wrapped), node.attrs)]
+        return [declare(SCATTER_ADD, (base, updates, *wrapped), GatherAttributes(node.attrs.axes))]
 
 
 INDEX = register(

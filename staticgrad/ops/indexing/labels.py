@@ -13,7 +13,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.elementwise.copies import ASTYPE
-from staticgrad.ops.sources import CONSTANT, all_values, as_shape
+from staticgrad.ops.sources import CONSTANT, as_shape, known_extremes
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.scopes import control_dependencies
 from staticgrad.types import (
@@ -77,15 +77,16 @@ def _one_hot_type(attrs: OneHotAttributes, labels: TensorType) -> TensorType:
     return TensorType((*labels.shape, attrs.num_classes), attrs.dtype)
 
 
-def _check_labels(attrs: OneHotAttributes, labels: Array, source: SourceLine | None) -> None:
-    if labels.size and (labels.min() < 0 or labels.max() >= attrs.num_classes):
-        wrong = labels[(labels < 0) | (labels >= attrs.num_classes)].flat[0]
+def _check_labels(attrs: OneHotAttributes, least: int, greatest: int, source: SourceLine | None) -> None:
+    if least < 0 or greatest >= attrs.num_classes:
+        wrong = least if least < 0 else greatest
         raise BoundsError(f"one_hot: label {wrong} is out of range for {attrs.num_classes} classes", source=source)
 
 
 def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
-    _check_labels(attrs, labels, None)
-    return np.eye(int(attrs.num_classes), dtype=attrs.dtype)[labels]
+    if labels.size:
+        _check_labels(attrs, int(labels.min()), int(labels.max()), None)
+    return np.asarray(labels[..., None] == np.arange(int(attrs.num_classes)), attrs.dtype)
 
 
 def _expand_one_hot(o: Namespace, node: Primal[OneHotAttributes]) -> Sequence[Tensor]:
@@ -135,13 +136,13 @@ def one_hot(input: TensorLike, num_classes: Size = -1, *, dtype: DTypeLike = int
         (8, 5, 10)
     """
     labels = operands("one_hot", input)[0]
-    known = all_values(labels)
+    known = known_extremes(labels)
     if not isinstance(num_classes, Dim) and integer(num_classes, "one_hot: num_classes") == -1:
         if known is None:
             raise GraphError("one_hot: num_classes must be given for labels that are not constant")
-        num_classes = int(known.max(initial=-1)) + 1
+        num_classes = known[1] + 1
     (num_classes,) = as_shape(num_classes, "one_hot")
     attrs = OneHotAttributes(num_classes, dtype_of(dtype))
     if known is not None and isinstance(num_classes, int) and is_integer(labels.dtype):
-        _check_labels(attrs, known, user_source())
+        _check_labels(attrs, *known, user_source())
     return declare(ONE_HOT, (labels,), attrs)

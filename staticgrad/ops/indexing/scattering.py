@@ -21,7 +21,7 @@ from staticgrad.ops.indexing.gathering import index_add, remaining
 from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, is_array, placing, subscript
 from staticgrad.ops.sizes import size_value
-from staticgrad.ops.sources import all_values
+from staticgrad.ops.sources import all_values, are_distinct, known_extremes
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
 from staticgrad.optable import FUNCTIONS, Array, public
@@ -122,8 +122,9 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
     if mode == "set" and count == 1:  # one pass over the tensor, and no other one of its size
         return o.where(hit, o.reshape(new, tuple(1 if i in axes else n for i, n in enumerate(part.shape))), part)
-    last = np.ones(1, np.bool_) if count == 1 else _known_last(part, key)
-    is_alone = last is not None and last.all()
+    is_alone = count == 1 or _are_alone(part, key)
+    last = None if is_alone else _known_last(part, key)
+    is_alone = is_alone or (last is not None and bool(last.all()))
     if mode == "set" or is_alone:
         if not is_alone:
             chosen = last_of_place(_places(sizes, indices)) if last is None else o.constant(last)
@@ -144,6 +145,15 @@ def _places(sizes: Sequence[Size], indices: Sequence[Tensor]) -> Tensor:
         extent = size if isinstance(size, int) else size_value(size, int64)
         places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
     return lift(places)
+
+
+def _are_alone(part: Tensor, key: Subscript) -> bool:
+    """True if an index alone is known to name no place twice, negative ones being added to the size."""
+    for index, axis in zip(key.indices, key.axes, strict=True):
+        known, size = known_extremes(index), part.shape[axis]
+        if known is not None and isinstance(size, int) and known[1] - known[0] < size and are_distinct(index):
+            return True
+    return False
 
 
 def _known_last(part: Tensor, key: Subscript) -> Array | None:

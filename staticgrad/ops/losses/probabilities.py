@@ -8,9 +8,9 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOAT, shown_as
+from staticgrad.ops.declare import FLOAT, declare, shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
+from staticgrad.ops.elementwise.entry import NEGATE, binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
     PROBABILITY,
     REDUCTIONS,
@@ -30,6 +30,34 @@ from staticgrad.types import FLOATS
 
 # -- binary cross-entropy -----------------------------------------------------------------------------------------
 
+
+def _residual_scalar(b: ScalarBuilder[V], attrs: NoAttributes, x: V, t: V) -> V:
+    one = b.const(1, x.dtype)
+    decay = b.exp(b.neg(b.abs(x)))
+    near = b.div(one, b.add(one, decay))  # σ(|x|)
+    far = b.mul(decay, near)  # σ(-|x|)
+    above = b.ge(x, b.const(0, x.dtype))
+    missed = b.mul(b.sub(one, t), b.select(above, near, far))
+    return b.sub(missed, b.mul(t, b.select(above, far, near)))
+
+
+def _residual_reference(attrs: NoAttributes, x: Array, t: Array) -> Array:
+    near = 1 / (1 + np.exp(-np.abs(x)))
+    far = np.exp(-np.abs(x)) * near
+    return np.asarray((1 - t) * np.where(x >= 0, near, far) - t * np.where(x >= 0, far, near))
+
+
+# σ(x) - t rounds to 0 where a confident σ(x) rounds to its target; σ(-x) is what 1 - σ(x) is, to all digits
+SIGMOID_RESIDUAL = elementwise(
+    "sigmoid_residual",
+    "σ(x) - t, as (1 - t)·σ(x) - t·σ(-x).",
+    _residual_scalar,
+    _residual_reference,
+    FLOAT,
+    (scaled(lambda o, y, x, t: o.multiply(o.sigmoid(x), o.sigmoid(o.negative(x)))), NEGATE),
+    binary_cases(Range(-5.0, 5.0), Range(0.0, 1.0)),
+)
+
 # max(x, 0) - x·t + log(1 + exp(-|x|)) in one piece: exact for both targets however large the logit is
 SIGMOID_CROSS_ENTROPY = elementwise(
     "sigmoid_cross_entropy",
@@ -39,7 +67,7 @@ SIGMOID_CROSS_ENTROPY = elementwise(
     ),
     lambda attrs, x, t: np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x))),
     FLOAT,
-    (scaled(lambda o, y, x, t: o.subtract(o.sigmoid(x), t)), scaled(lambda o, y, x, t: o.negative(x))),
+    (scaled(lambda o, y, x, t: declare(SIGMOID_RESIDUAL, (x, t))), scaled(lambda o, y, x, t: o.negative(x))),
     binary_cases(Range(-5.0, 5.0), Range(0.0, 1.0)),
     grad_name="BinaryCrossEntropyWithLogits",
 )
