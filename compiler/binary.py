@@ -55,6 +55,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.extents import OpenSize, is_open
 from staticgrad.extents import from_plain as size_from_plain
 from staticgrad.extents import to_plain as to_plain_size
+from staticgrad.ops.collectives import collectives_of
 from staticgrad.plain import Plain
 from staticgrad.progress import shown
 from staticgrad.runtime.image import ImageError
@@ -70,9 +71,9 @@ KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 
 class Binary:
     """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
-    whether it was found rather than compiled."""
+    whether it was found rather than compiled, ``collectives`` the names of what it computes together with other processes."""
 
-    __slots__ = ("_compile", "_program", "code", "interface", "was_kept")
+    __slots__ = ("_compile", "_program", "code", "collectives", "interface", "was_kept")
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Binary:
         self.interface = interface
         self.code = code
         self.was_kept = was_kept
+        self.collectives: tuple[str, ...] = ()
         self._compile = compile
         self._program = program
 
@@ -117,6 +119,15 @@ def binary(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = (
 
         return compile_region(region, options, pinned)
 
+    made = _found_or_made(region, options, pinned, compiled)
+    if any(isinstance(slot, CollectiveSlot) for slot in made.interface.slots):
+        made.collectives = tuple(node.name for node in collectives_of(region.graph))
+    return made
+
+
+def _found_or_made(
+    region: Region, options: CompileOptions, pinned: Sequence[Pinned], compiled: Callable[[], Program]
+) -> Binary:
     names = _names(region, options, pinned)
     place = cache.key_of("program", names.text) if names is not None else None
     if names is not None and not _is_watched():
