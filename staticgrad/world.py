@@ -68,6 +68,10 @@ FINISHED = "an earlier operation of the ranks has failed, after which they are o
 Header = tuple[int, int, int]
 
 
+class OutOfStepError(StaticGradError):
+    """Ranks are not at the same operation, or one has not come: no other attempt makes that good."""
+
+
 def kind_of(operation: str, dtype: np.dtype, reduction: str = "sum", root: int = 0) -> int:
     """What a header says of an operation."""
     numbers = OPERATIONS.index(operation), REDUCTIONS.index(reduction), _DTYPES.index(dtype.name), root
@@ -159,15 +163,15 @@ class World:
         """Find out that the left neighbour is at the same operation of NumPy's arrays.
 
         Raises:
-            StaticGradError: it is not, or does not come.
+            OutOfStepError: it is not, or does not come.
         """
         if self.failed[0]:
-            raise StaticGradError(FINISHED)
+            raise OutOfStepError(FINISHED)
         header = (0, kind_of(operation, x.dtype, reduction, root), x.size)
         found = self.exchange(header)
         if found != header:
             self.failed[0] = 1
-            raise StaticGradError(self.differing(header, found, self.left))
+            raise OutOfStepError(self.differing(header, found, self.left))
 
     def exchange(self, header: Header, *, patient: bool = False) -> Header:
         """The header of the left neighbour, for this rank's own. ``patient``: it may take any time."""
@@ -182,7 +186,7 @@ class World:
         """Wait until what was begun has ended.
 
         Raises:
-            StaticGradError: it has not, and the time is up.
+            OutOfStepError: it has not, and the time is up.
         """
         begun, turns, most = time.monotonic(), 0, float("inf") if patient else patience()
         while not self.mpi.Request.Testall(requests):
@@ -191,7 +195,7 @@ class World:
                 time.sleep(1e-4 if turns < 10_000 else 1e-2)
                 if time.monotonic() - begun > most:
                     self.failed[0] = 1
-                    raise StaticGradError(f"this rank {what}: {self.late()}")
+                    raise OutOfStepError(f"this rank {what}: {self.late()}")
 
     def differing(self, own: Header, other: Header, whose: int) -> str:
         """The words for ranks that are at different operations."""
@@ -292,7 +296,7 @@ class World:
 
         Raises:
             GraphError: on all ranks: they are not.
-            StaticGradError: one of them does something else, or does not come.
+            OutOfStepError: one of them does something else, or does not come.
         """
         if self.size == 1:
             return
