@@ -71,7 +71,8 @@ KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 
 class Binary:
     """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
-    whether it was found rather than compiled, ``collectives`` the names of what it computes together with other processes."""
+    whether it was found rather than compiled, ``collectives`` the names of what it computes together with other
+    processes."""
 
     __slots__ = ("_compile", "_program", "code", "collectives", "interface", "was_kept")
 

@@ -14,17 +14,17 @@ dtype, reduction, root, number of elements.
 What that costs has decided its form. A reduction of headers by MPI would double the latency of a small operation, and
 one in the same message as the operand would still be a message of another length where lengths differ, at which MPICH
 ends the process. A message from neighbour to neighbour takes a third of the time of MPI's smallest reduction, here on
-two processes of a machine, as it is tested for rather than waited for. So *short* operands, those that fit into a buffer
-of ``SHORT`` bytes with those of all other ranks and the headers, travel behind the headers: after log2(size) rounds each
-rank has all of them (Bruck and others, *Efficient algorithms for all-to-all communications in multiport
-message-passing systems*, IEEE TPDS 8, 1997), and reduces them in the order of ranks, so that all have the same bits. For
-long ones the header goes first, to the neighbour alone, and the operand as MPI likes; by its time the header is small.
-Every message of a round may be received into a whole buffer, so none is too long for what is received, whatever ranks
-are at. ``MPI_Comm_dup`` for each program, which would keep programs apart at no price, knows no places in a program, and
-lets ranks that differ wait rather than say so.
+two processes of a machine, as it is tested for rather than waited for. So *short* operands, those that fit into a
+buffer of ``SHORT`` bytes with those of all other ranks and the headers, travel behind the headers: after log2(size)
+rounds each rank has all of them (Bruck and others, *Efficient algorithms for all-to-all communications in multiport
+message-passing systems*, IEEE TPDS 8, 1997), and reduces them in the order of ranks, so that all have the same bits.
+For long ones the header goes first, to the neighbour alone, and the operand as MPI likes; by its time the header is
+small. Every message of a round may be received into a whole buffer, so none is too long for what is received, whatever
+ranks are at. ``MPI_Comm_dup`` for each program, which would keep programs apart at no price, knows no places in a
+program, and lets ranks that differ wait rather than say so.
 
-No wait is MPI's own: requests are tested, and every ``LOOKS`` tests somebody looks at the clock. When the time is up the
-operation fails; where MPI may still write to a program's memory then, that is kept for ever.
+No wait is MPI's own: requests are tested, and after every ``LOOKS`` tests the clock is read. When the time is up
+the operation fails; where MPI may still write to a program's memory then, that is kept for ever.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _module(bits: int) -> NativeModule:
     checked = words + meeting + _OPERANDS + _CHECKED.replace("$HANDLE", handle)
     return native_part(
         "mpi",
-        {**globals(), "HANDLE": handle},
+        {**globals(), "HANDLE": handle, "TAG": TAG},
         words=words,
         meeting=meeting,
         operands=words + _OPERANDS,
@@ -221,7 +221,9 @@ def failure(operations: Sequence[Array], memory: object) -> str:
         _kept.append(memory)
         return here.late()
     if status == DIFFERENT:
-        place, kind, count = (int(words[at]) for at in (CollectiveWord.PLACE, CollectiveWord.KIND, CollectiveWord.OWN_COUNT))
+        place, kind, count = (
+            int(words[at]) for at in (CollectiveWord.PLACE, CollectiveWord.KIND, CollectiveWord.OWN_COUNT)
+        )
         found = words[CollectiveWord.FOUND : CollectiveWord.FOUND_RANK].tolist()
         return here.differing((place, kind, count), tuple(found), int(words[CollectiveWord.FOUND_RANK]))
     return f"MPI returned {status}: {here.error_text(status)}"

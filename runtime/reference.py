@@ -44,7 +44,9 @@ class ReferenceRunner:
             slots = [collective_slot(node) for node in nodes]
             keys = [node.attrs.key for node in self.region.graph.nodes if node.op in (VARIABLE, ASSIGN)]
             names = tuple(node.name for node in nodes)
-            prepare_run(slots, names, self.store, keys, lambda place: nodes[place].source if place < len(nodes) else None)
+            prepare_run(
+                slots, names, self.store, keys, lambda place: nodes[place].source if place < len(nodes) else None
+            )
 
     def at(self, numbers: tuple[int, ...]) -> ReferenceRunner:
         """Itself: it runs regions whose sizes are known."""

@@ -7,8 +7,8 @@ meets what the user sends. From then on an exception that ends one of several pr
 
 MPI matches collective operations by their order alone: ranks that are at different ones get each other's data. So each
 rank sends its right neighbour a *header* before it takes part in one, and compares what the left neighbour sends with
-its own. All ranks are at the same operation exactly if each is where its neighbour is, whatever their number; where they
-are not, a rank that finds out raises an error, and takes no part.
+its own. All ranks are at the same operation exactly if each is where its neighbour is, whatever their number; where
+they are not, a rank that finds out raises an error, and takes no part.
 
     header ::= place, kind, count       three int64
     place  ::= the number of the program on this rank << 32 | the number of the operation in the program
@@ -73,7 +73,7 @@ class OutOfStepError(StaticGradError):
 
 
 def kind_of(operation: str, dtype: np.dtype, reduction: str = "sum", root: int = 0) -> int:
-    """What a header says of an operation."""
+    """The word of a header for an operation."""
     numbers = OPERATIONS.index(operation), REDUCTIONS.index(reduction), _DTYPES.index(dtype.name), root
     return sum(number << 8 * place for place, number in enumerate(numbers))
 
@@ -115,7 +115,9 @@ class World:
     mpi: Any = None
     comm: Any = None
     programs: list[None] = field(default_factory=list)  # one for each program of this rank that others take part in
-    failed: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(1, np.int64))  # whether one did
+    failed: np.ndarray[Any, np.dtype[np.int64]] = field(
+        default_factory=lambda: np.zeros(1, np.int64)
+    )  # whether one did
 
     # -- for compiled programs ----------------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ def _world() -> World:
         if launched is None:
             return World(0, 1)
         raise StaticGradError(
-            f"{several}, for which mpi4py and an MPI library are needed: pip install 'staticgrad[mpi]' ({error})"
+            f"{several}, for which mpi4py and an MPI library are needed: pip install '.[mpi]' in a checkout ({error})"
         ) from error
     if MPI.COMM_WORLD.Get_size() == 1:
         if launched is None:

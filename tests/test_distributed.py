@@ -597,7 +597,7 @@ def test_one_of_several_processes_needs_mpi4py() -> None:
     assert alone.stdout == "1\n"
     several = {**os.environ, "PMI_SIZE": "2", "PMI_RANK": "0"}
     refused = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=several)
-    assert "pip install 'staticgrad[mpi]'" in refused.stderr
+    assert "pip install '.[mpi]'" in refused.stderr
 
 
 def test_processes_of_another_mpi_are_not_taken_for_one() -> None:

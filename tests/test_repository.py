@@ -29,6 +29,7 @@ FOREIGN = {
     "a path of somebody's machine": r"(?<![\w.])/(?:wo" r"rk|ro" r"ot|ho" r"me|Use" r"rs)/\w",
     "a file outside the repository": r"(?<![\w/])shar" r"ed/\w",
     "a number in some tracker": r"(?i)\bissu" r"e #\d",
+    "a name that no package index knows": r"pip3? insta" r"ll (?:-\S+ )*[\"'`]?staticgrad\b",
 }
 
 
