@@ -49,13 +49,13 @@ from staticgrad.compiler.program import (
     StateSlot,
     Stepwise,
     VersionSlot,
+    collectives_of,
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
 from staticgrad.extents import OpenSize, is_open
 from staticgrad.extents import from_plain as size_from_plain
 from staticgrad.extents import to_plain as to_plain_size
-from staticgrad.ops.collectives import collectives_of
 from staticgrad.plain import Plain
 from staticgrad.progress import shown
 from staticgrad.runtime.image import ImageError

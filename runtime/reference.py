@@ -7,10 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from staticgrad.compiler.program import collective_slot
+from staticgrad.compiler.program import collective_slot, collectives_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.interpreter import evaluate
-from staticgrad.ops.collectives import collectives_of
 from staticgrad.ops.control.bodies import draws
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN
 from staticgrad.ops.sources import VARIABLE

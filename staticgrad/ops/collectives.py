@@ -24,10 +24,9 @@ import numpy as np
 
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import again, each, last_axes
-from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.optable import FUNCTIONS, OPS, BatchedNode, Case, Namespace, Op, Primal, Role, register
 from staticgrad.types import DTYPES, TensorType, bool_, float64, int64, integer, is_floating
 from staticgrad.world import REDUCTIONS, world
@@ -224,15 +223,6 @@ BARRIER = _ordered(
 )
 
 COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, REDUCE_START, REDUCE_WAIT, BARRIER)
-
-
-def collectives_of(graph: Graph) -> list[Node]:
-    """The collective ops of a graph, those of bodies too."""
-    found = []
-    for node in graph.nodes:
-        found += [node] if node.op in COLLECTIVES else []
-        found += [inner for body in bodies_of(node) for inner in collectives_of(body.graph)]
-    return found
 
 
 # -- what users call ------------------------------------------------------------------------------------------------
