@@ -8,7 +8,7 @@ imports not counted; value and gradient at ten points, which must agree within 1
 turns, microseconds of a gradient, the least of each turn: of C functions in a loop in C, of JAX from Python, which is
 how nutpie calls it. With ``--draws`` each backend samples two chains as well; the CPU seconds are told, and how far
 means and standard deviations lie apart, in Monte Carlo errors. Goes out: a table in Markdown. It needs
-``pip install staticgrad[pymc] numba jax`` and a C compiler.
+``pip install '.[pymc]' numba jax`` in a checkout and a C compiler.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ from staticgrad.compiler.program import (
     StateSlot,
     Stepwise,
     VersionSlot,
+    collectives_of,
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
@@ -71,9 +72,10 @@ KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 
 class Binary:
     """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
-    whether it was found rather than compiled."""
+    whether it was found rather than compiled, ``collectives`` the names of what it computes together with other
+    processes."""
 
-    __slots__ = ("_compile", "_program", "code", "interface", "was_kept")
+    __slots__ = ("_compile", "_program", "code", "collectives", "interface", "was_kept")
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Binary:
         self.interface = interface
         self.code = code
         self.was_kept = was_kept
+        self.collectives: tuple[str, ...] = ()
         self._compile = compile
         self._program = program
 
@@ -118,6 +121,15 @@ def binary(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = (
 
         return compile_region(region, options, pinned)
 
+    made = _found_or_made(region, options, pinned, compiled)
+    if any(isinstance(slot, CollectiveSlot) for slot in made.interface.slots):
+        made.collectives = tuple(node.name for node in collectives_of(region.graph))
+    return made
+
+
+def _found_or_made(
+    region: Region, options: CompileOptions, pinned: Sequence[Pinned], compiled: Callable[[], Program]
+) -> Binary:
     names = _names(region, options, pinned)
     place = cache.key_of("program", names.text) if names is not None else None
     if names is not None and not _is_watched():

@@ -20,7 +20,8 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.errors import SourceLine
 from staticgrad.extents import OpenSize, largest
 from staticgrad.frozen import frozen
-from staticgrad.ops.collectives import REDUCE_SCATTER
+from staticgrad.ops.collectives import COLLECTIVES, REDUCE_SCATTER
+from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.optable import Array
 from staticgrad.types import TensorType, bool_
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Contraction
     from staticgrad.compiler.regions.region import Region
     from staticgrad.compiler.steps.step import Memory, Step, Temp
-    from staticgrad.graph import Node, Tensor
+    from staticgrad.graph import Graph, Node, Tensor
 
 SCRATCH = "scratch"  # the first word of the reasons of buffers in which kernels work
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
@@ -124,6 +125,15 @@ class CollectiveSlot:
         """The line by which ranks find out that they do the same."""
         equal = ", variables equalized" if self.equalizes else ""
         return f"{self.name}({self.reduction}, root {self.root}) of {self.type}{equal}"
+
+
+def collectives_of(graph: Graph) -> list[Node]:
+    """The collective ops of a graph, those of bodies too."""
+    found = []
+    for node in graph.nodes:
+        found += [node] if node.op in COLLECTIVES else []
+        found += [inner for body in bodies_of(node) for inner in collectives_of(body.graph)]
+    return found
 
 
 def collective_slot(node: Node) -> CollectiveSlot:

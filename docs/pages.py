@@ -56,10 +56,13 @@ def needs(path: Path) -> list[str]:
     return [name for name in OPTIONAL if re.search(rf"^ *(?:import|from) {name}\b", code, re.MULTILINE)]
 
 
-def run(path: Path) -> dict[str, Any]:
+def run(path: Path, *, languages: tuple[str, ...] = ("python", "pycon")) -> dict[str, Any]:
     """Run the blocks of a page in an empty folder, beginning with an empty default graph; warnings are errors.
 
     Lines keep their numbers: a traceback names the page and quotes it.
+
+    Args:
+        languages: of the blocks that run.
 
     Returns:
         The namespace in which they ran.
@@ -74,10 +77,12 @@ def run(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), warnings.catch_warnings():
         warnings.simplefilter("error")
         for block in blocks(path):
+            if block.language not in languages:
+                continue
             if block.language == "python":
                 code = compile("\n" * (block.line - 1) + block.code, str(path), "exec", dont_inherit=True)
                 exec(code, namespace)
-            elif block.language == "pycon":
+            else:
                 _compare(block, path, namespace)
     return namespace
 

@@ -2,7 +2,8 @@
 
     python examples/pymc_nutpie.py
 
-It needs ``pip install staticgrad[pymc]``. The beds share a prior, so that those with few plants borrow from the others.
+It needs ``pip install '.[pymc]'`` in a checkout. The beds share a prior, so that those with few plants borrow from the
+others.
 The same program then serves the measurements of another year: data are fed, and nothing is compiled again.
 """
 

@@ -47,6 +47,8 @@ def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], note
     if notes.get("format") not in (FORMAT, WITHOUT_DIGEST):
         raise FormatError(
             f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {notes.get('format')}"
+            "\n  The arrays of another program's file are taken by name: module.load_state_dict(sess, load_file(path)),"
+            " with load_file from safetensors.numpy"
         )
     if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
         return

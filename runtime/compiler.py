@@ -23,6 +23,7 @@ from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.state import SessionState
 from staticgrad.types import Bindings, Symbol, TensorType, symbols_of
+from staticgrad.world import OutOfStepError
 
 if TYPE_CHECKING:
     from staticgrad.compiler.binary import Binary
@@ -362,6 +363,8 @@ def _attempt(
         found = serve(bindings, ranges)
     except RangeError as error:
         found = error
+    except OutOfStepError:
+        raise
     except StaticGradError as error:
         found = RangeError(str(error), frozenset(bindings))
     return known.put(place, found)

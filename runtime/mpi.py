@@ -4,9 +4,27 @@ out.
 A program calls what the first of the words leads to, as it calls a Python function: ``i32 (ptr words, ptr operands)``.
 That is a function of ``mpi.ll``, which calls the function of MPI whose address is the next word, with the handles that
 follow. So a program that is kept on disk knows neither addresses nor handles, nor which MPI there is, and Python has no
-part in a collective operation. What MPI returns is left in the words where it is no success.
+part in a collective operation. Why it failed is left in the words.
 
-Before a program runs first, all ranks find out whether what they are about to do together is the same (``agree``).
+Before a program runs first, all ranks find out whether what they are about to do together is the same (``agree``), and
+from then on the program has a number, the same on all of them. Ranks that do the same may nevertheless be at different
+places of it, so each operation begins with a header (``staticgrad/world.py``): number of the program, place in it, op,
+dtype, reduction, root, number of elements.
+
+What that costs has decided its form. A reduction of headers by MPI would double the latency of a small operation, and
+one in the same message as the operand would still be a message of another length where lengths differ, at which MPICH
+ends the process. A message from neighbour to neighbour takes a third of the time of MPI's smallest reduction, here on
+two processes of a machine, as it is tested for rather than waited for. So *short* operands, those that fit into a
+buffer of ``SHORT`` bytes with those of all other ranks and the headers, travel behind the headers: after log2(size)
+rounds each rank has all of them (Bruck and others, *Efficient algorithms for all-to-all communications in multiport
+message-passing systems*, IEEE TPDS 8, 1997), and reduces them in the order of ranks, so that all have the same bits.
+For long ones the header goes first, to the neighbour alone, and the operand as MPI likes; by its time the header is
+small. Every message of a round may be received into a whole buffer, so none is too long for what is received, whatever
+ranks are at. ``MPI_Comm_dup`` for each program, which would keep programs apart at no price, knows no places in a
+program, and lets ranks that differ wait rather than say so.
+
+No wait is MPI's own: requests are tested, and after every ``LOOKS`` tests the clock is read. When the time is up
+the operation fails; where MPI may still write to a program's memory then, that is kept for ever.
 """
 
 from __future__ import annotations
@@ -20,23 +38,28 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.program import CollectiveSlot
 from staticgrad.errors import GraphError, SourceLine
 from staticgrad.optable import Array
-from staticgrad.runtime.machinery import named_words, native_part
+from staticgrad.runtime.machinery import clock, named_words, native_part
 from staticgrad.runtime.state import SessionState
-from staticgrad.world import World, world
+from staticgrad.world import BLOCK, FINISHED, HEADER, TAG, World, kind_of, patience, world
 
 # The function of MPI that each op calls.
 FUNCTIONS = {
-    "all_reduce": "MPI_Allreduce",
-    "all_gather": "MPI_Allgather",
-    "reduce_scatter": "MPI_Reduce_scatter_block",
-    "broadcast": "MPI_Bcast",
-    "reduce": "MPI_Reduce",
+    "all_reduce": "MPI_Iallreduce",
+    "all_gather": "MPI_Iallgather",
+    "reduce_scatter": "MPI_Ireduce_scatter_block",
+    "broadcast": "MPI_Ibcast",
+    "reduce": "MPI_Ireduce",
     "reduce_start": "MPI_Iallreduce",
-    "reduce_wait": "MPI_Wait",
-    "barrier": "MPI_Barrier",
+    "barrier": "MPI_Ibarrier",
 }
 MOST = 2**31 - 1  # elements, which MPI counts by an int
-TOO_LONG = -1  # the status of more than that
+SHORT = BLOCK  # bytes of the headers and operands of all ranks that travel together
+HEADER_BYTES = 8 * HEADER
+HEADER_UP = HEADER_BYTES + 7  # to round up to a multiple of 8
+LOOKS = 255  # tests between two looks at the clock, one less than a power of two
+
+# Statuses of our own.
+TOO_LONG, TOO_LATE, DIFFERENT, OUT_OF_STEP = -1, -2, -3, -4
 
 
 class CollectiveWord:
@@ -46,17 +69,42 @@ class CollectiveWord:
     FUNCTION = 1  # of MPI
     TYPE = 2
     REDUCTION = 3
-    COMM = 4
-    ROOT = 5
-    IS_ROOT = 6  # whether this rank is
-    ITEMSIZE = 7
-    STATUS = 8  # what MPI returned, if it was no success
-    WORDS = 9
+    ROOT = 4
+    IS_ROOT = 5  # whether this rank is
+    ITEMSIZE = 6
+    STATUS = 7  # why the operation failed: ours, or what MPI returned
+    MEETING = 8  # address of the words of the meeting
+    PLACE = 9  # of the header
+    KIND = 10
+    OWN_COUNT = 11  # the rest of the header, where another one differs
+    FOUND = 12  # the header that differs
+    FOUND_RANK = FOUND + HEADER  # whose it is
+    WORDS = FOUND_RANK + 1
 
 
-_WORDS = """
-  %function = load ptr, ptr %FUNCTION
-  %comm = load $HANDLE, ptr %COMM"""
+class MeetingWord:
+    """The words that all operations of a process share."""
+
+    RANK = 0
+    SIZE = 1
+    COMM = 2
+    BYTE = 3  # the datatype
+    RECEIVE = 4  # functions of MPI
+    SEND = 5
+    TEST_ALL = 6
+    REDUCE_LOCAL = 7
+    PATIENCE = 8  # nanoseconds
+    FAILED = 9  # address of the word that says whether an operation has failed
+    BLOCKS = 10  # address of a buffer of twice SHORT bytes
+    WORDS = 11
+
+
+_MEETING = """
+  %meeting = load ptr, ptr %MEETING
+$SHARED
+  %size = load i64, ptr %SIZE
+  %blocks = load ptr, ptr %BLOCKS
+  %failed = load ptr, ptr %FAILED"""
 
 _OPERANDS = """
   %itemsize = load i64, ptr %ITEMSIZE
@@ -68,6 +116,9 @@ _OPERANDS = """
   %nbytes = mul i64 %count, %itemsize"""
 
 _CHECKED = f"""
+  %request = alloca i64, align 8
+  %function = load ptr, ptr %FUNCTION
+  %comm = load $HANDLE, ptr %COMM
   %type = load $HANDLE, ptr %TYPE
   %reduction = load $HANDLE, ptr %REDUCTION
   %root = load i32, ptr %ROOT
@@ -81,30 +132,53 @@ refuse:
   ret i32 1
 enough:"""
 
-_NOTED = """
-  %wide = sext i32 %status to i64
-  store i64 %wide, ptr %STATUS
-  ret i32 %status"""
-
 
 @functools.cache
 def _module(bits: int) -> NativeModule:
     handle = f"i{bits}"
-    places = named_words(CollectiveWord, "%words")
-    words, checked = (text.replace("$HANDLE", handle) for text in (places + _WORDS, _CHECKED))
+    words = named_words(CollectiveWord, "%words")
+    meeting = _MEETING.replace("$SHARED", named_words(MeetingWord, "%meeting").replace("%WORDS ", "%ALL_WORDS "))
+    checked = words + meeting + _OPERANDS + _CHECKED.replace("$HANDLE", handle)
     return native_part(
         "mpi",
-        {"HANDLE": handle},
-        operands=places + _OPERANDS,
+        {**globals(), "HANDLE": handle, "TAG": TAG},
         words=words,
-        checked=words + _OPERANDS + checked,
-        noted=_NOTED,
+        meeting=meeting,
+        operands=words + _OPERANDS,
+        checked=checked,
+        now=clock(),
     )
 
 
-def words_of(slot: CollectiveSlot, *, at_once: bool) -> Array:
-    """The words by which a program takes part in a collective operation. ``at_once``: nothing goes on beside other
-    steps, what is started has ended."""
+@functools.cache
+def _meeting() -> Array:
+    """The words of the meeting, with the buffer behind them."""
+    here = world()
+    words = np.zeros(MeetingWord.WORDS + 2 * SHORT // 8, np.int64)
+    words[MeetingWord.RANK], words[MeetingWord.SIZE] = here.rank, here.size
+    unsigned = words.view(np.uint64)
+    unsigned[MeetingWord.COMM], unsigned[MeetingWord.BYTE] = here.handle(here.comm), here.handle(here.mpi.BYTE)
+    functions = {
+        MeetingWord.RECEIVE: "MPI_Irecv",
+        MeetingWord.SEND: "MPI_Isend",
+        MeetingWord.TEST_ALL: "MPI_Testall",
+        MeetingWord.REDUCE_LOCAL: "MPI_Reduce_local",
+    }
+    for place, name in functions.items():
+        words[place] = here.function(name)
+    words[MeetingWord.FAILED] = here.failed.ctypes.data
+    words[MeetingWord.BLOCKS] = words[MeetingWord.WORDS :].ctypes.data
+    return words
+
+
+def words_of(slot: CollectiveSlot, program: int, number: int, *, at_once: bool) -> Array:
+    """The words by which a program takes part in a collective operation.
+
+    Args:
+        program: its number among those that the ranks compute together.
+        number: of the operation in the program.
+        at_once: nothing goes on beside other steps, what is started has ended.
+    """
     here = world()
     name = "all_reduce" if at_once and slot.name == "reduce_start" else slot.name
     words = np.zeros(CollectiveWord.WORDS, np.int64)
@@ -115,36 +189,59 @@ def words_of(slot: CollectiveSlot, *, at_once: bool) -> Array:
         words[CollectiveWord.CALL] = _module(64).address(call)
         return words
     words[CollectiveWord.CALL] = _module(here.handle_bits).address(name)
-    words[CollectiveWord.FUNCTION] = here.function(FUNCTIONS[name])
-    handles = {
-        CollectiveWord.TYPE: here.datatype(slot.type.dtype),
-        CollectiveWord.REDUCTION: here.reduction(slot.reduction),
-        CollectiveWord.COMM: here.comm,
-    }
+    meeting, limit = _meeting(), patience()
+    meeting[MeetingWord.PATIENCE] = min(limit * 1e9, 2**62)
+    words[CollectiveWord.MEETING] = meeting.ctypes.data
+    words[CollectiveWord.PLACE] = program << 32 | number
+    words[CollectiveWord.KIND] = kind_of(slot.name, slot.type.dtype, slot.reduction, slot.root)
+    if name in FUNCTIONS:
+        words[CollectiveWord.FUNCTION] = here.function(FUNCTIONS[name])
     unsigned = words.view(np.uint64)
-    for place, thing in handles.items():
-        unsigned[place] = here.handle(thing)
+    unsigned[CollectiveWord.TYPE] = here.handle(here.datatype(slot.type.dtype))
+    unsigned[CollectiveWord.REDUCTION] = here.handle(here.reduction(slot.reduction))
     words[CollectiveWord.ROOT] = slot.root
     words[CollectiveWord.IS_ROOT] = slot.root == here.rank
     return words
 
 
-def failure(operations: Sequence[Array]) -> str:
-    """The words of MPI for what went wrong in one of these collective operations."""
-    status = next((int(words[CollectiveWord.STATUS]) for words in operations if words[CollectiveWord.STATUS]), 0)
-    if status == TOO_LONG:
+_kept: list[object] = []  # what MPI may still write to
+
+
+def failure(operations: Sequence[Array], memory: object) -> str:
+    """The words for what went wrong in one of these collective operations, whose operands lie in ``memory``."""
+    words = next((words for words in operations if words[CollectiveWord.STATUS]), None)
+    status = 0 if words is None else int(words[CollectiveWord.STATUS])
+    if words is None or status == TOO_LONG:
         return f"expected at most {MOST} elements, which is as far as MPI counts, actual more: reduce it in parts"
-    return f"MPI returned {status}: {world().error_text(status)}"
+    words[CollectiveWord.STATUS] = 0
+    if status == OUT_OF_STEP:
+        return FINISHED
+    here = world()
+    if status == TOO_LATE:
+        _kept.append(memory)
+        return here.late()
+    if status == DIFFERENT:
+        place, kind, count = (
+            int(words[at]) for at in (CollectiveWord.PLACE, CollectiveWord.KIND, CollectiveWord.OWN_COUNT)
+        )
+        found = words[CollectiveWord.FOUND : CollectiveWord.FOUND_RANK].tolist()
+        return here.differing((place, kind, count), tuple(found), int(words[CollectiveWord.FOUND_RANK]))
+    return f"MPI returned {status}: {here.error_text(status)}"
 
 
 def prepare_run(
     slots: Sequence[CollectiveSlot],
+    names: tuple[str, ...],
     state: SessionState,
     variables: Sequence[str],
     source_of: Callable[[int], SourceLine | None],
-) -> None:
+) -> int:
     """Agree with the other ranks on what is done together, before a program runs first, and take rank 0's ``variables``
-    where the program says so.
+    where the program says so. Programs of a session for other sizes, which have operations of the same ``names``, need
+    not agree again: ranks may come to them at different times.
+
+    Returns:
+        The number of the program, the same on all ranks.
 
     Raises:
         GraphError: the programs of the ranks differ, or were declared on another number of ranks.
@@ -158,10 +255,13 @@ def prepare_run(
                 source=source_of(place),
             )
     if here.size == 1:
-        return
-    here.agree([slot.text for slot in slots], source_of)
+        return 0
+    if names not in state.programs:
+        here.agree([slot.text for slot in slots], source_of)
+        state.programs[names] = here.count()
     if any(slot.equalizes for slot in slots):
         equalize(here, state, variables)
+    return state.programs[names]
 
 
 def equalize(here: World, state: SessionState, variables: Sequence[str]) -> None:

@@ -172,6 +172,7 @@ class NativeRunner:
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
         self._starts = any(slot.name == "reduce_start" for _, slot in self._collectives)
+        self._number = 0  # among the programs that the ranks compute together
         if collectives:
             self._meet_other_ranks()
         self._kind = self._choose_lock(callbacks)
@@ -262,7 +263,8 @@ class NativeRunner:
             sources = [check.source for check in self.program.checks if check.kind == "collective"]
             return sources[place] if place < len(sources) else None
 
-        prepare_run([slot for _, slot in self._collectives], self.store, variables, source_of)
+        slots = [slot for _, slot in self._collectives]
+        self._number = prepare_run(slots, self._binary.collectives, self.store, variables, source_of)
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)
@@ -460,10 +462,10 @@ class NativeRunner:
             frame.table[position] = address
         for position, slot in self._callbacks:
             frame.table[position] = self._callback(slot, frame)
-        for position, collective in self._collectives:
+        for number, (position, collective) in enumerate(self._collectives):
             from staticgrad.runtime.mpi import words_of
 
-            words = words_of(collective, at_once=self._is_stepwise)
+            words = words_of(collective, self._number, number, at_once=self._is_stepwise)
             frame.collectives.append(words)
             frame.table[position] = data_address(words)
         for position in (*self._keys, *self._repeated_keys):
@@ -487,7 +489,7 @@ class NativeRunner:
         if check.kind == "collective":
             from staticgrad.runtime.mpi import failure
 
-            return StaticGradError(f"{check.message}: {failure(frame.collectives)}", source=check.source)
+            return StaticGradError(f"{check.message}: {failure(frame.collectives, frame)}", source=check.source)
         if check.kind == "callback":
             return raised[-1] if raised else StaticGradError(check.message, source=check.source)
         if check.kind == "numerics":

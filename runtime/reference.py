@@ -7,27 +7,16 @@ from functools import partial
 
 import numpy as np
 
-from staticgrad.compiler.program import collective_slot
+from staticgrad.compiler.program import collective_slot, collectives_of
 from staticgrad.compiler.regions.region import Region
-from staticgrad.graph import Graph, Node
 from staticgrad.interpreter import evaluate
-from staticgrad.ops.collectives import COLLECTIVES
-from staticgrad.ops.control.bodies import bodies_of, draws
+from staticgrad.ops.control.bodies import draws
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN
 from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import TapeContext
 from staticgrad.runtime.state import SessionState
 from staticgrad.types import sizes
-
-
-def _collectives(graph: Graph) -> list[Node]:
-    """The collective ops of a graph, those of bodies too."""
-    found = []
-    for node in graph.nodes:
-        found += [node] if node.op in COLLECTIVES else []
-        found += [inner for body in bodies_of(node) for inner in _collectives(body.graph)]
-    return found
 
 
 class ReferenceRunner:
@@ -47,13 +36,16 @@ class ReferenceRunner:
 
     def _meet_other_ranks(self) -> None:
         """Agree with the other ranks before the first run."""
-        nodes = _collectives(self.region.graph)
+        nodes = collectives_of(self.region.graph)
         if nodes:
             from staticgrad.runtime.mpi import prepare_run
 
             slots = [collective_slot(node) for node in nodes]
             keys = [node.attrs.key for node in self.region.graph.nodes if node.op in (VARIABLE, ASSIGN)]
-            prepare_run(slots, self.store, keys, lambda place: nodes[place].source if place < len(nodes) else None)
+            names = tuple(node.name for node in nodes)
+            prepare_run(
+                slots, names, self.store, keys, lambda place: nodes[place].source if place < len(nodes) else None
+            )
 
     def at(self, numbers: tuple[int, ...]) -> ReferenceRunner:
         """Itself: it runs regions whose sizes are known."""

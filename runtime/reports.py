@@ -147,7 +147,7 @@ def plot_buffers(
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
     except ImportError as error:
-        raise StaticGradError("plots need matplotlib: pip install 'staticgrad[plot]'") from error
+        raise StaticGradError("plots need matplotlib: pip install '.[plot]' in a checkout") from error
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes: Any = figure.subplots()
     colors = matplotlib.colormaps["tab20"]

@@ -91,6 +91,7 @@ class SessionState:
         self._gradients: dict[str, Accumulated] = {}
         self._forgotten: dict[str, Accumulated] = {}  # whose memory is taken again
         self.equalized: set[str] = set()  # variables that all ranks have got from rank 0
+        self.programs: dict[tuple[str, ...], int] = {}  # those of many ranks, by the names of what these do together
 
     def copy(self, keys: Collection[str] | None = None) -> SessionState:
         """Variables, gradients and random state as they are now, in memory of their own; where ``keys`` are given these

@@ -219,7 +219,7 @@ def _seconds(text: str) -> float:
 def _demo(arguments: argparse.Namespace) -> None:
     missing = [package for module, package in DEMO_NEEDS.items() if importlib.util.find_spec(module) is None]
     if missing:
-        raise StaticGradError(f'the demo needs {", ".join(missing)}: pip install "staticgrad[demo]"')
+        raise StaticGradError(f'the demo needs {", ".join(missing)}: pip install ".[demo]" in a checkout')
     from staticgrad.demo import Settings, run
 
     names = ("model", "epochs", "seed", "out", "resume")

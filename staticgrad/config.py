@@ -41,6 +41,7 @@ SWITCHES = {
         Switch("PROGRESS", "1", ("0", "1"), "a line on stderr while a compilation takes more than two seconds"),
         Switch("CACHE", "1", ("0", "1"), "keep compiled programs on disk"),
         Switch("CACHE_DIR", "", (), "where compiled programs are kept"),
+        Switch("MPI_TIMEOUT", "1800", (), "seconds that a rank waits for the others before it ends them, `0` for ever"),
     )
 }  # fmt: skip
 

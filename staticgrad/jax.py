@@ -48,7 +48,7 @@ try:
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 except ImportError as error:
-    raise ImportError("staticgrad.jax needs JAX: pip install 'staticgrad[jax]'") from error
+    raise ImportError("staticgrad.jax needs JAX: pip install '.[jax]' in a checkout") from error
 
 KEPT = 64  # combinations of shapes of one function
 

@@ -32,7 +32,7 @@ try:
     from pytensor.graph.rewriting.utils import rewrite_graph
     from pytensor.graph.traversal import ancestors
 except ImportError as error:
-    raise ImportError("staticgrad.pymc needs PyMC and nutpie: pip install staticgrad[pymc]") from error
+    raise ImportError("staticgrad.pymc needs PyMC and nutpie: pip install '.[pymc]' in a checkout") from error
 
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.graph import Graph, Node, Tensor
@@ -70,7 +70,8 @@ def compile(
             ``nutpie.compile_pymc_model``.
 
     Raises:
-        ImportError: (when the module is imported) PyMC or nutpie is missing: ``pip install staticgrad[pymc]``.
+        ImportError: (when the module is imported) PyMC or nutpie is missing: ``pip install '.[pymc]'`` in a
+            checkout.
         StaticGradError: discrete free variables, none at all, or an op of PyTensor that is not converted.
 
     Example:

@@ -32,7 +32,7 @@ try:
     import torch
     from torch.autograd import forward_ad
 except ImportError as error:
-    raise ImportError("staticgrad.torch needs PyTorch: pip install 'staticgrad[torch]'") from error
+    raise ImportError("staticgrad.torch needs PyTorch: pip install '.[torch]' in a checkout") from error
 
 Versions = dict[str, int]  # of each variable the number of its last write
 KEPT = 64  # combinations of shapes of one function

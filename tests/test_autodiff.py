@@ -466,6 +466,35 @@ def test_a_composed_op_is_derived_through_its_expansion(graph: Graph) -> None:
     np.testing.assert_allclose(value(t, {x: X}), X.sum() / length)
 
 
+def test_jacobian_and_hessian_of_open_sizes(graph: Graph) -> None:
+    x, rows = sg.placeholder((None,), sg.float64), sg.placeholder((None, 3), sg.float64)
+    w = sg.Variable(X)
+    fetches = {
+        "open by open": sg.jacobian(sg.sin(x) * sg.sum(x), x),
+        "open by fixed": sg.jacobian(rows @ sg.exp(w), w),
+        "fixed by open": sg.jacobian(sg.sum(x**3), x),
+        "rows": sg.jacobian(sg.sum(rows**2, axis=1), rows),
+        "hessian": sg.hessian(sg.sum(x**3) * sg.sum(x), x),
+    }
+    sess = sg.Session(graph)
+    for length in (4, 2, 0):
+        values = np.linspace(0.5, 2, length)
+        wide = np.outer(values, [1.0, 2.0, 3.0])
+        found = sess.run(fetches, {x: values, rows: wide})
+        np.testing.assert_allclose(
+            found["open by open"], np.diag(np.cos(values) * values.sum()) + np.sin(values)[:, None]
+        )
+        np.testing.assert_allclose(found["open by fixed"], wide * np.exp(X))
+        np.testing.assert_allclose(found["fixed by open"], 3 * values**2)
+        np.testing.assert_allclose(found["rows"], 2 * wide[:, None] * np.eye(length)[:, :, None])
+        slopes = 3 * values**2
+        np.testing.assert_allclose(
+            found["hessian"], np.diag(6 * values * values.sum()) + slopes[:, None] + slopes[None], rtol=1e-6
+        )
+    with pytest.raises(sg.GraphError, match="hessian: expected a y of one element"):
+        sg.hessian(x, x)
+
+
 def test_jacobian_in_both_modes_and_hessian() -> None:
     x = leaf(3)
     wide = o.reshape(x, (3, 1)) * o.reshape(x * x, (1, 3))

@@ -36,6 +36,18 @@ def test_a_value_and_its_jacobian(tmp_path: Path) -> None:
     assert not (tmp_path / "rosenbrock.h").exists()
 
 
+def test_results_are_called_by_the_keys_of_a_dict(tmp_path: Path) -> None:
+    with Graph() as graph:
+        x, u = sg.placeholder((2,), sg.float64, name="x"), sg.placeholder((), sg.float64, name="u")
+        fetches = {"cost": sg.sum(x**2) + u, "limits": {"low": x - u, "high": [x + u, sg.exp(u)]}}
+    f = loaded(sg.Session(graph).compile(fetches, [x, u]), tmp_path / "keyed.so")
+    assert f.name_out() == ["cost", "limits_low", "limits_high_0", "limits_high_1"]
+    found = f.call({"x": [1.0, 2.0], "u": 0.5})
+    assert float(found["cost"]) == 5.5
+    np.testing.assert_array_equal(found["limits_low"], [[0.5], [1.5]])
+    assert f.factory("slope", ["x", "u"], ["jac:cost:x"])(x=[1.0, 2.0], u=0.5)["jac_cost_x"].shape == (1, 2)
+
+
 def test_ipopt_finds_the_minimum(tmp_path: Path) -> None:
     """The Rosenbrock problem of CasADi's examples, with our function and its gradient in the place of expressions."""
     f = loaded(rosenbrock(), tmp_path / "rosenbrock.so")

@@ -784,3 +784,18 @@ def test_a_graph_without_variables_has_a_random_state(tmp_path: Path) -> None:
     one.save(tmp_path / "state")
     assert two.restore(tmp_path / "state") == ([], [])
     assert two.seed == 3
+
+
+def test_a_file_of_another_program_is_refused_with_the_way_to_its_arrays(tmp_path: Path, g: sg.Graph) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "other.safetensors"
+    net = sg.nn.Linear(3, 2)
+    save_file({"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)}, path)
+    sess = sg.Session(g)
+    with pytest.raises(
+        sg.FormatError, match=r"module\.load_state_dict\(sess, load_file\(path\)\), with load_file from"
+    ):
+        sess.restore(path)
+    net.load_state_dict(sess, load_file(path))
+    np.testing.assert_array_equal(sess.get(net.weight), np.ones((2, 3)))

@@ -165,7 +165,7 @@ def test_a_missing_extra_says_what_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
     line = refusal(capsys, "demo")
-    assert line == 'staticgrad: error: the demo needs scikit-learn: pip install "staticgrad[demo]"\n'
+    assert line == 'staticgrad: error: the demo needs scikit-learn: pip install ".[demo]" in a checkout\n'
 
 
 def test_the_demo_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

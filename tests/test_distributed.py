@@ -261,6 +261,48 @@ def test_collective_operations_under_switches(switch: dict[str, str]) -> None:
     assert run(2, OPERATIONS, **{f"STATICGRAD_{name}": value for name, value in switch.items()}).count("done") == 2
 
 
+LENGTHS = """
+from staticgrad.world import BLOCK as SHORT
+x = sg.placeholder((None,), sg.int64)
+step = sg.Session().compile(
+    {
+        "sum": d.all_reduce(x), "max": d.all_reduce(x, "max"), "min": d.all_reduce(x, "min"),
+        "gather": d.all_gather(x), "last": d.broadcast(x, size - 1),
+    },
+    x,
+)
+y = sg.placeholder((None,), requires_grad=True)
+(to_one,) = sg.gradients(sg.sum(d.broadcast(y, size - 1) * (rank + 1)), [y])
+given = sg.Session().compile(to_one, y)
+parts = sg.placeholder((size, None), sg.int64)
+divided = sg.Session().compile(d.reduce_scatter(parts), parts)
+most = (SHORT // size - 24) // 8  # elements of which all ranks' travel with the headers
+for n in (0, 1, most // size, most // size + 1, most, most + 1, 10 * most, 1, 10 * most):
+    ours = [np.arange(n) * (r + 2) for r in range(size)]
+    found = step(ours[rank])
+    assert np.array_equal(found["sum"], sum(ours)) and np.array_equal(found["max"], ours[-1])
+    assert np.array_equal(found["gather"], np.concatenate(ours)) and np.array_equal(found["last"], ours[-1])
+    assert np.array_equal(found["min"], ours[0])
+    expected = np.full(n, size * (size + 1) / 2 if rank == size - 1 else 0)
+    assert np.array_equal(given(np.zeros(n, np.float32)), expected)
+    if n:
+        wide = np.stack([ours[rank] + k for k in range(size)])
+        assert np.array_equal(divided(wide)[0], sum(ours) + rank * size)
+    sg.Session().run(d.barrier())
+print("done", rank)
+"""
+
+
+def test_short_operands_travel_with_the_headers_and_long_ones_behind_them() -> None:
+    assert run(2, LENGTHS).count("done") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [3, 4, 5])
+def test_short_and_long_operands_on_other_numbers_of_ranks(ranks: int) -> None:
+    assert run(ranks, LENGTHS).count("done") == ranks
+
+
 TRAINING = """
 import sys, zlib
 from staticgrad.world import world
@@ -345,6 +387,146 @@ def test_programs_that_differ_and_a_rank_that_raises_end_all() -> None:
     assert "rank 1 of 2:" in errors
 
 
+def test_ranks_at_different_operations_are_told_apart_before_any_sum_is_mixed() -> None:
+    script = """
+        from staticgrad.world import world
+        four, many = np.full(4, rank + 1.0), np.full(1000, rank + 1.0)
+        x, y = sg.placeholder((None,), sg.float64), sg.placeholder((None,), sg.float32)
+        chosen = sg.placeholder((), sg.bool)
+        sess, other = sg.Session(), sg.Session()
+        total, biggest = sess.compile(d.all_reduce(x * 2), x), sess.compile(d.all_reduce(x, "max"), x)
+        again, elsewhere = sess.compile(d.all_reduce(x * 3), x), other.compile(d.all_reduce(x * 2), x)
+        short = sess.compile(d.all_reduce(y), y)
+        first, second = (sess.compile(d.broadcast(x, root), x) for root in (0, 1))
+        gathered, met = sess.compile(d.all_gather(x), x), sess.compile(d.barrier())
+        branch = sess.compile(sg.cond(chosen, lambda: d.all_reduce(x * 5), lambda: d.all_reduce(x * 7)), [chosen, x])
+        for warm in (total, biggest, again, elsewhere, first, second, gathered):
+            warm(four), warm(many)
+        short(np.float32(four)), met(), branch(True, four), branch(False, four)
+
+        cases = {
+            "all_reduce(sum) of 4 float64|all_reduce(max) of 4 float64": (total, biggest),
+            "in program|in program": (total, again),
+            "all_reduce(sum) of 4|all_reduce(sum) of 4": (total, elsewhere),
+            "of 4 float64|of 4 float32": (total, lambda v: short(np.float32(v))),
+            "broadcast(root 0) of 4 float64|broadcast(root 1) of 4 float64": (first, second),
+            "all_gather of 4 float64|barrier": (gathered, lambda v: met()),
+            "of 4 float64|of 1000 float64": (total, lambda v: total(many)),
+            "of 1000 float64|of 999 float64": (lambda v: total(many), lambda v: total(many[1:])),
+            "of 4 float64|of 3 float64": (total, lambda v: total(v[1:])),
+            "broadcast(root 0) of 4|broadcast(root 0) of 5": (first, lambda v: first(np.zeros(5))),
+            "of 4 float64, number 0|of 4 float64, number 1": (lambda v: branch(True, v), lambda v: branch(False, v)),
+            "is at all_reduce|loads a program": (total, lambda v: sg.Session().run(d.all_reduce(x * 9), {x: v})),
+            "is at broadcast(root 0)|is at all_reduce(sum)": (
+                lambda v: world().broadcast(v, 0), lambda v: world().all_reduce(v, "sum")),
+        }
+        for words, calls in cases.items():
+            try:
+                calls[rank](four)
+            except sg.StaticGradError as error:
+                lines = [line for line in str(error).splitlines() if line.startswith("  rank ")]
+                for number, part in enumerate(words.split("|")):
+                    assert lines[number].startswith(f"  rank {number} ") and part in lines[number], (words, lines)
+            else:
+                raise AssertionError(words)
+            for later in (total, lambda v: world().all_reduce(v, "sum")):
+                try:
+                    later(four)
+                except sg.StaticGradError as error:
+                    assert "an earlier operation of the ranks has failed" in str(error), error
+                else:
+                    raise AssertionError("went on")
+            world().failed[0] = 0  # each of the two has taken the other's header
+        assert np.array_equal(total(four), np.full(4, 6.0))
+        print("done", rank)
+    """
+    assert run(2, script).count("done") == 2
+
+
+@pytest.mark.slow
+def test_neighbours_among_four_ranks_find_out_for_all() -> None:
+    for length in (4, 5000):
+        errors = fail(4, f"""
+            x = sg.placeholder((None,))
+            sess = sg.Session()
+            one, two = sess.compile(d.all_reduce(x), x), sess.compile(d.all_reduce(x * 2), x)
+            one(np.zeros({length}, np.float32)), two(np.zeros({length}, np.float32))
+            (one if rank < 2 else two)(np.zeros({length}, np.float32))
+            print("mixed")
+        """)  # fmt: skip
+        assert "the ranks are not at the same operation" in errors
+        assert f"all_reduce(sum) of {length} float32, number 0 in program 1" in errors
+
+
+@pytest.mark.parametrize("leaves", ["pass", "sys.exit()"])
+def test_a_rank_that_does_fewer_steps_ends_the_others(leaves: str) -> None:
+    errors = fail(2, f"""
+        import sys
+        x = sg.placeholder((1000,))
+        step = sg.Session().compile(d.all_reduce(x), x)
+        for _ in range(9 + rank):
+            step(np.zeros(1000, np.float32))
+        if rank == 0:
+            {leaves}
+    """)  # fmt: skip
+    assert "StaticGradError: all_reduce ('all_reduce'): the ranks are not at the same operation" in errors
+    assert "rank 0 has ended its script" in errors
+    assert "rank 1 is at all_reduce(sum) of 1000 float32, number 0 in program 1" in errors
+    assert "declared at" in errors
+
+
+def test_a_rank_whose_error_is_caught_and_that_ends_is_no_wait_for_the_others() -> None:
+    errors = fail(2, """
+        x = sg.placeholder((3,))
+        y = d.all_reduce(x)
+        step = sg.Session().compile(y, x)
+        try:
+            if rank == 0:
+                raise RuntimeError("no data")
+            step(np.zeros(3, np.float32))
+        except RuntimeError:
+            pass
+    """)  # fmt: skip
+    assert "rank 0 has ended its script" in errors
+
+
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+def test_a_rank_that_never_comes_is_waited_for_as_long_as_the_switch_says(backend: str) -> None:
+    errors = fail(2, """
+        import threading
+        x = sg.placeholder((3,))
+        step = sg.Session().compile(d.all_reduce(x), x)
+        step(np.zeros(3, np.float32))
+        if rank == 1:
+            threading.Event().wait()
+        step(np.zeros(3, np.float32))
+    """, STATICGRAD_MPI_TIMEOUT="1.5", STATICGRAD_BACKEND=backend)  # fmt: skip
+    assert "rank 0 of 2:" in errors
+    assert "waited 1.5 seconds for the other ranks" in errors
+    assert "all_reduce" in errors
+
+
+@pytest.mark.slow
+def test_a_started_reduction_that_never_ends_is_given_up() -> None:
+    errors = fail(3, """
+        import threading
+        from staticgrad.ops.collectives import end_reduce, start_reduce
+        x = sg.placeholder((100_000,))
+        y = end_reduce(start_reduce(x))
+        step = sg.Session().compile(y, x)
+        step(np.zeros(100_000, np.float32))
+        if rank == 2:
+            threading.Event().wait()
+        step(np.zeros(100_000, np.float32))
+    """, STATICGRAD_MPI_TIMEOUT="1.5")  # fmt: skip
+    assert "waited 1.5 seconds for the other ranks" in errors
+
+
+def test_a_time_limit_that_is_no_number_is_refused() -> None:
+    errors = fail(2, "sg.Session().run(d.barrier())", STATICGRAD_MPI_TIMEOUT="soon")
+    assert "STATICGRAD_MPI_TIMEOUT='soon': expected seconds, 0 for no limit" in errors
+
+
 @pytest.mark.slow
 def test_a_check_that_fails_on_one_rank_ends_all() -> None:
     errors = fail(2, """
@@ -363,9 +545,9 @@ def test_a_check_that_fails_on_one_rank_ends_all() -> None:
 def test_what_mpi_refuses_is_an_error() -> None:
     errors = fail(2, """
         from staticgrad.ops.collectives import BROADCAST, CollectiveAttributes
-        x = sg.placeholder((3,))
+        x = sg.placeholder((1000,))  # the short ones MPI does not see as what they are
         (y,) = x.graph.add(BROADCAST, (x,), CollectiveAttributes(size, root=7)).outputs
-        sg.Session().run(y, {x: np.zeros(3, np.float32)})
+        sg.Session().run(y, {x: np.zeros(1000, np.float32)})
     """)  # fmt: skip
     assert "StaticGradError: broadcast ('broadcast'): MPI returned" in errors
     assert "Invalid root" in errors
@@ -415,7 +597,7 @@ def test_one_of_several_processes_needs_mpi4py() -> None:
     assert alone.stdout == "1\n"
     several = {**os.environ, "PMI_SIZE": "2", "PMI_RANK": "0"}
     refused = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=several)
-    assert "pip install 'staticgrad[mpi]'" in refused.stderr
+    assert "pip install '.[mpi]'" in refused.stderr
 
 
 def test_processes_of_another_mpi_are_not_taken_for_one() -> None:

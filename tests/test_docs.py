@@ -39,6 +39,21 @@ def test_the_programs_on_a_page_run(path: Path, tmp_path: Path) -> None:
         assert picture.stat().st_size > 30, f"{picture.name} is empty"
 
 
+MIXED = [path for path in PROGRAMS if {"python", "pycon"} <= {block.language for block in pages.blocks(path)}]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if name(path) != "docs/learn/2-network.md" else []) for path in MIXED],
+    ids=name,
+)
+def test_the_programs_on_a_page_run_without_its_sessions(path: Path) -> None:
+    """Who pastes the blocks of code one after the other leaves out what is shown as typed at a prompt."""
+    for package in pages.needs(path):
+        pytest.importorskip(package)
+    pages.run(path, languages=("python",))
+
+
 def test_a_failing_block_is_shown_by_page_and_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nx = 1\nassert x == 2\n```\n", encoding="utf-8")

@@ -468,7 +468,7 @@ def test_versions_of_the_interface() -> None:
 def test_without_jax_the_extra_is_named() -> None:
     code = "import sys; sys.modules['jax'] = None; import staticgrad.jax"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: staticgrad.jax needs JAX: pip install 'staticgrad[jax]'" in done.stderr
+    assert "ImportError: staticgrad.jax needs JAX: pip install '.[jax]'" in done.stderr
 
 
 # -- threads and memory -----------------------------------------------------------------------------------------------

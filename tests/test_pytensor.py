@@ -367,4 +367,4 @@ def test_the_mode_has_options() -> None:
 def test_without_pytensor() -> None:
     code = "import sys; sys.modules['pytensor'] = None; import staticgrad.pytensor"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install staticgrad[pytensor]" in found.stderr
+    assert "pip install '.[pytensor]'" in found.stderr

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution, version
 from pathlib import Path
@@ -18,8 +23,8 @@ from staticgrad.config import PREFIX, SWITCHES
 from staticgrad.optable import OPS
 
 TOP = {
-    ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "benchmarks",
-    "compiler", "docs", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
+    ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
+    "benchmarks", "compiler", "docs", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
 }  # fmt: skip
 MADE = {"build", "dist", "demo-out", "_made", "__pycache__"}  # by commands; .gitignore names them
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -29,6 +34,7 @@ FOREIGN = {
     "a path of somebody's machine": r"(?<![\w.])/(?:wo" r"rk|ro" r"ot|ho" r"me|Use" r"rs)/\w",
     "a file outside the repository": r"(?<![\w/])shar" r"ed/\w",
     "a number in some tracker": r"(?i)\bissu" r"e #\d",
+    "a name that no package index knows": r"pip3? insta" r"ll (?:-\S+ )*[\"'`]?staticgrad\b",
 }
 
 
@@ -78,6 +84,50 @@ def test_a_class_name_names_one_class() -> None:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name.lstrip("_"), []).append(name)
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_licences_of_all_that_is_shipped_are_named() -> None:
+    project = PROJECT["project"]
+    shipped = {path for pattern in project["license-files"] for path in ROOT.glob(pattern)}
+    assert shipped == {ROOT / "LICENSE", *(ROOT / "runtime" / "view" / "vendor").glob("LICENSE*")}
+    assert project["license"] == "Apache-2.0 AND MIT"
+
+
+BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+
+
+def built(what: str, source: Path, into: Path) -> Path:
+    """The distribution that setuptools makes of a folder."""
+    command = [sys.executable, "-W", "ignore", "-c", BUILD, what, str(into)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return into / done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_source_distribution_has_what_its_tests_speak_of(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="77")
+    copy = tmp_path / "copy"
+    files = {path.relative_to(ROOT) for path in repository_files() if path != ROOT / ".git"}
+    for file in files:
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / file, copy / file)
+    with tarfile.open(built("build_sdist", copy, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("staticgrad-*/")
+    absent = {file.as_posix() for file in files if not (unpacked / file).exists()}
+    assert absent == set()
+    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+    collecting = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(collecting, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+    with zipfile.ZipFile(built("build_wheel", unpacked, tmp_path)) as wheel:
+        names = wheel.namelist()
+        (metadata,) = (wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+    assert "License-Expression: Apache-2.0 AND MIT" in metadata
+    licences = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert licences == {"LICENSE", "LICENSE-cytoscape", "LICENSE-cytoscape-dagre", "LICENSE-dagre"}
 
 
 def test_types_are_shipped() -> None:

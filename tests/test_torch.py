@@ -255,7 +255,7 @@ def test_an_op_without_a_derivative() -> None:
 def test_without_pytorch_the_extra_is_named() -> None:
     code = "import sys; sys.modules['torch'] = None; import staticgrad.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: staticgrad.torch needs PyTorch: pip install 'staticgrad[torch]'" in done.stderr
+    assert "ImportError: staticgrad.torch needs PyTorch: pip install '.[torch]'" in done.stderr
 
 
 # -- state, modules, threads ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.scopes import independent_now, isolated
-from staticgrad.types import Size, is_floating
+from staticgrad.types import is_floating
 
 # -- what the user calls ------------------------------------------------------------------------------------------
 
@@ -83,11 +83,11 @@ def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | lis
     """The derivative of every element of ``y`` by every element of ``x``: ``y.shape + x.shape``.
 
     Forward mode where ``x.size <= y.size``, else reverse mode; all elements of the smaller one go through one
-    derivation together, as examples of a ``vmap``. A list (or tuple) for ``x`` gives a list.
+    derivation together, as examples of a ``vmap``. An open size counts as the larger one; where both are open it is
+    forward mode. A list (or tuple) for ``x`` gives a list.
 
     Raises:
         GradientError: y or an x is not floating, or an op without a derivative is on the way.
-        GraphError: a size that is known only when fed.
 
     Example:
         >>> x = sg.constant([1.0, 2.0])
@@ -98,10 +98,9 @@ def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | lis
                [2., 0.]], dtype=float32)
     """
     output, inputs = _lone(y, "jacobian: y"), tensor_list(x, "x")
-    rows = _fixed(output)
     graph = one_graph([output, *inputs], "jacobian")
     with graph, isolated():
-        backward = [v for v in inputs if _fixed(v) > rows]
+        backward = [v for v in inputs if _is_larger(v, output)]
         found = dict(zip(backward, _by_rows(output, backward), strict=True)) if backward else {}
         result = [found[v] if v in found else _by_columns(output, v) for v in inputs]
     return result if isinstance(x, (list, tuple)) else result[0]
@@ -112,7 +111,7 @@ def hessian(y: Any, x: Any) -> Tensor:
 
     Raises:
         GradientError: y or x is not floating, or an op without a derivative is on the way.
-        GraphError: y has more than one element, or a size is known only when fed.
+        GraphError: y has more than one element, or a number of them that is known only when fed.
 
     Example:
         >>> x = sg.constant([1.0, 2.0])
@@ -135,22 +134,21 @@ def _lone(value: Any, what: str) -> Tensor:
     return tensors[0]
 
 
-def _fixed(x: Tensor) -> int:
-    size: Size = x.size
-    if not isinstance(size, int):
-        raise GraphError(f"jacobian: the size of {x.name!r} {x.shape} must be known when declared", source=x.source)
-    return size
+def _is_larger(x: Tensor, y: Tensor) -> bool:
+    """True if ``x`` has more elements than ``y``, as far as that is known when declared."""
+    if not isinstance(y.size, int):
+        return False
+    return not isinstance(x.size, int) or x.size > y.size
 
 
 def _basis(x: Tensor) -> Tensor:
     """The unit vectors in the shape of ``x``, one after the other."""
-    size = _fixed(x)
-    return FUNCTIONS.reshape(FUNCTIONS.eye(size, dtype=x.dtype), (size, *x.shape))
+    return FUNCTIONS.reshape(FUNCTIONS.eye(x.size, dtype=x.dtype), (x.size, *x.shape))
 
 
 def _by_columns(y: Tensor, x: Tensor) -> Tensor:
     shape = (*y.shape, *x.shape)
-    if not _fixed(x):
+    if x.size == 0:
         return FUNCTIONS.zeros(shape, dtype=y.dtype)
     columns = vmap(lambda unit: jvp([y], [x], [unit])[0], out_axes=-1)(_basis(x))
     return FUNCTIONS.reshape(columns, shape)
@@ -160,13 +158,14 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
     def row(unit: Tensor) -> list[Any]:
         return gradients([y], list(xs), [unit], unconnected_gradients="zero")
 
-    shapes = [(*y.shape, *x.shape) for x in xs]
-    if not _fixed(y):
+    shapes, size = [(*y.shape, *x.shape) for x in xs], y.size
+    assert isinstance(size, int)  # open ones are forward mode's
+    if not size:
         return [FUNCTIONS.zeros(shape, dtype=y.dtype) for shape in shapes]
     basis = _basis(y)
     before = _ancestors(scope_of(get_default_graph(), xs), [y], 0)
     if any(z.hooks or z.retains_grad for node in before for z in node.outputs):  # they see each gradient
-        found = [FUNCTIONS.stack(parts) for parts in zip(*(row(basis[i]) for i in range(_fixed(y))), strict=True)]
+        found = [FUNCTIONS.stack(parts) for parts in zip(*(row(basis[i]) for i in range(size)), strict=True)]
     else:
         found = vmap(row)(basis)
     return [FUNCTIONS.reshape(rows, shape) for rows, shape in zip(found, shapes, strict=True)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from staticgrad.runtime.addresses import ALIGNMENT
 from staticgrad.runtime.cfunction_text import NULL, is_null, item, rounded
 from staticgrad.runtime.export.entries import CallMemory, EntryForm
 from staticgrad.runtime.export.interface import Entry, NamedType
+from staticgrad.runtime.export.nests import described_nest
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -155,10 +157,23 @@ def _sparsity(array: NamedType) -> bytes:
     return np.array([rows, count, 1], np.int64).tobytes()
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind those that several have, such as the parts of a list under one key."""
+    several, found = Counter(names), Counter[str]()
+    result = []
+    for name in names:
+        result.append(f"{name}_{found[name]}" if several[name] > 1 else name)
+        found[name] += 1
+    return result
+
+
 def described(entries: Sequence[Entry], executable: Executable) -> tuple[Entry, ...]:
-    """The entries of ``columns`` under the names that the executable's feeds and results have; the results of a
-    Jacobian as matrices of as many rows as a result has elements, and as many columns as a feed."""
-    xs, ys = [x.name for x in executable.feeds], [x.name for x, _ in executable._fetched()]
+    """The entries of ``columns`` under the names that the executable's feeds have, and its results by their keys, or
+    else their own names; the results of a Jacobian as matrices of as many rows as a result has elements, and as many
+    columns as a feed."""
+    _, keys = described_nest(executable.fetches)
+    xs = [x.name for x in executable.feeds]
+    ys = _distinct([key or x.name for key, (x, _) in zip(keys, executable._fetched(), strict=True)])
 
     def named(arrays: Sequence[NamedType], names: Sequence[str]) -> tuple[NamedType, ...]:
         return tuple(NamedType(name, array.type) for array, name in zip(arrays, names, strict=True))

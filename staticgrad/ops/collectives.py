@@ -233,7 +233,7 @@ def rank() -> int:
 
     Raises:
         StaticGradError: this process was started as one of several, and mpi4py is not installed
-            (``pip install staticgrad[mpi]``).
+            (``pip install '.[mpi]'`` in a checkout).
 
     Example:
         >>> sg.distributed.rank()

@@ -6,7 +6,7 @@ An import makes the mode known to PyTensor: ``pytensor.function(inputs, outputs,
 try:
     import pytensor as _  # noqa: F401
 except ImportError as error:
-    raise ImportError("staticgrad.pytensor needs PyTensor: pip install staticgrad[pytensor]") from error
+    raise ImportError("staticgrad.pytensor needs PyTensor: pip install '.[pytensor]' in a checkout") from error
 
 from staticgrad.pytensor import indexing, loops, matrices, scalars, tensors
 from staticgrad.pytensor.conversion import CONVERTERS, Conversion, RefusedError, Translation, convert, converts

@@ -55,8 +55,8 @@ def run(ranks: int, script: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def fail(ranks: int, script: str, *arguments: str) -> str:
+def fail(ranks: int, script: str, *arguments: str, **environment: str) -> str:
     """The errors of a script that fails on all ranks."""
-    done = finish(start(ranks, script, *arguments), 60)
+    done = finish(start(ranks, script, *arguments, **environment), 60)
     assert done.returncode != 0, done.stdout + done.stderr
     return done.stderr
