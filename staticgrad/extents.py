@@ -371,6 +371,15 @@ def is_same(a: object, b: object) -> bool:
     return proven(lambda: a == b)
 
 
+def never_negative(size: int) -> int:
+    """``max(size, 0)``. A polynomial has to be on one side of 0 at all sizes."""
+    if not is_open(size):
+        return max(size, 0)
+    if proven(lambda: size <= 0):
+        return 0
+    return size if size >= 0 else 0
+
+
 def is_exactly(size: Any, number: int) -> bool:
     """True if a size is ``number``; also where that is 0 or 1 an extent is asked. What feeds bind is none."""
     difference = size - number

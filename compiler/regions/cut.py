@@ -26,7 +26,7 @@ from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 from staticgrad.scopes import unscoped
-from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, unify
+from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, stretches, unify
 
 if TYPE_CHECKING:
     from staticgrad.compiler.regions.interventions import Intervention
@@ -303,7 +303,7 @@ class _NodeCopier:
         result = bind(node.outputs[0].shape, self._bindings)
         for declared, x in zip(node.inputs, inputs, strict=True):
             for axis in range(-x.ndim, 0):
-                free = not isinstance(declared.shape[axis], int)
+                free = not isinstance(declared.shape[axis], int) and not stretches(declared.shape[axis])
                 if free and x.shape[axis] != result[axis]:
                     raise FeedError(
                         f"{node.op.name}: {declared.name!r} has size {x.shape[axis]} on axis {axis}, expected"

@@ -20,6 +20,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
+from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import (
     FUNCTIONS,
     REAL,
@@ -35,6 +36,7 @@ from staticgrad.optable import (
 )
 from staticgrad.types import (
     DTYPES,
+    Dim,
     DTypeLike,
     Shape,
     Size,
@@ -43,6 +45,7 @@ from staticgrad.types import (
     int64,
     is_floating,
     normalize_axes,
+    stretches,
     takes,
     uint64,
 )
@@ -444,9 +447,12 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
     lead = x.ndim - len(shape)
     if lead < 0:
         return FUNCTIONS.broadcast_to(x, shape)
-    stretched = [lead + axis for axis, size in enumerate(shape) if size == 1 and x.shape[lead + axis] != 1]
-    axes = (*range(lead), *stretched)
+    stretched = [axis for axis, size in enumerate(shape) if stretches(size) and x.shape[lead + axis] != size]
+    axes = (*range(lead), *(lead + axis for axis in stretched))
     total = reduced(SUM, x, axes, keepdims=False) if axes else x
+    for axis in [axis for axis in stretched if isinstance(shape[axis], Dim)]:  # of a size that may be 0
+        ones = tuple(1 if place in stretched else size for place, size in enumerate(shape))
+        total = slice_axis(FUNCTIONS.reshape(total, (*shape[:axis], *ones[axis:])), axis, 0, shape[axis])
     if is_same(total.shape, shape):
         return total
     narrower = [m == 1 and n != 1 for m, n in zip(total.shape, shape)] if total.ndim == len(shape) else []
