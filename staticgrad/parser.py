@@ -30,7 +30,7 @@ from staticgrad.literals import (
     class_of,
     resolve,
 )
-from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
+from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of, same_type
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes
@@ -613,6 +613,7 @@ _INDEX, _BOOL = TensorType((), int64), TensorType((), bool_)
 
 
 def _expect(what: str, found: Sequence[Tensor], expected: Sequence[TensorType]) -> None:
-    if [x.type for x in found] != list(expected):
-        wanted, actual = (", ".join(map(str, types)) for types in (expected, [x.type for x in found]))
+    types = [x.type for x in found]
+    if len(types) != len(expected) or not all(map(same_type, types, expected)):
+        wanted, actual = (", ".join(map(str, types)) for types in (expected, types))
         raise FormatError(f"expected a {what} of type {wanted}, actual {actual}")

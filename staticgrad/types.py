@@ -869,7 +869,12 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
         listed = " and ".join(str(shape) for shape in shapes)
         why = ": a size that is None when declared never does" if isinstance(a, Bound) or isinstance(b, Bound) else ""
         raise GraphError(f"{what}: shapes {listed} do not broadcast: sizes {a} and {b}{why}")
-    return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
+    plainer = isinstance(a, int) or (isinstance(b, Dim) and _has_parts(b) and not _has_parts(a))
+    return a if plainer else b  # checked when the sizes are bound and types are inferred again
+
+
+def _has_parts(size: Dim) -> bool:
+    return any(isinstance(atom, PositivePart) for monomial, _ in size.terms for atom in monomial)
 
 
 def integer(value: Any, what: str, least: int | None = None) -> int:

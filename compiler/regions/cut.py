@@ -284,6 +284,9 @@ class _NodeCopier:
             return bind(node.attrs, self._bindings)
         except KeyError as error:
             raise GraphError(f"the size {error.args[0].name} is not bound", source=node.source) from None
+        except OpenSizeError as error:
+            error.asked_by(node.name, node.source)
+            raise
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
         """The operands of the copied node: new values of variables where the node was declared after their write, else
