@@ -635,7 +635,7 @@ def bind_size(size: Size, bindings: Bindings) -> int:
             if isinstance(atom, Symbol):
                 factor *= bindings[atom]
             elif isinstance(atom, PositivePart):
-                factor *= positive_part(bind_size(atom.size, bindings))
+                factor *= cast("int", positive_part(bind_size(atom.size, bindings)))
             else:
                 factor *= bind_size(atom.numerator, bindings) // bind_size(atom.denominator, bindings)
         total += factor

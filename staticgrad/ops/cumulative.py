@@ -317,6 +317,7 @@ def diff(
 def _differences(y: Tensor, place: int, n: int) -> Tensor:
     for _ in range(n):
         size = y.shape[place]
-        later, earlier = (slice_axis(y, place, *bounds_within(*ends, 1, size)) for ends in ((1, None), (None, -1)))
+        bounds = bounds_within(1, None, 1, size), bounds_within(None, -1, 1, size)
+        later, earlier = (slice_axis(y, place, *ends) for ends in bounds)
         y = FUNCTIONS.not_equal(later, earlier) if y.dtype == bool_ else FUNCTIONS.subtract(later, earlier)
     return y

@@ -20,7 +20,6 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
-from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import (
     FUNCTIONS,
     REAL,
@@ -452,7 +451,8 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
     total = reduced(SUM, x, axes, keepdims=False) if axes else x
     for axis in [axis for axis in stretched if isinstance(shape[axis], Dim)]:  # of a size that may be 0
         ones = tuple(1 if place in stretched else size for place, size in enumerate(shape))
-        total = slice_axis(FUNCTIONS.reshape(total, (*shape[:axis], *ones[axis:])), axis, 0, shape[axis])
+        kept: list[slice] = [slice(None)] * axis + [slice(shape[axis])]
+        total = FUNCTIONS.getitem(FUNCTIONS.reshape(total, (*shape[:axis], *ones[axis:])), tuple(kept))
     if is_same(total.shape, shape):
         return total
     narrower = [m == 1 and n != 1 for m, n in zip(total.shape, shape)] if total.ndim == len(shape) else []

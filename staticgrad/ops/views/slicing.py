@@ -68,9 +68,10 @@ def bounds_within(start: Size | None, stop: Size | None, step: int, size: Size) 
     """
     known: list[Any] = [start, stop, size]
     if not any(isinstance(value, Dim) or is_open(value) for value in known):
-        first, last, _ = slice(start, stop, step).indices(known[2])
-        return (first, last, step) if range(first, last, step) else (0, 0, 1)
-    low, high = (0, size) if step > 0 else (-1, size - 1)
+        numbers = range(*slice(start, stop, step).indices(known[2]))
+        return (numbers.start, numbers.stop, step) if numbers else (0, 0, 1)
+    low: Size = 0 if step > 0 else -1
+    high: Size = size if step > 0 else size - 1
     first, last = (low, high) if step > 0 else (high, low)
     if start is not None:
         first = _inside(start, low, high, size)
