@@ -259,7 +259,7 @@ class Extent(_Number):
                 return True
         elif not isinstance(other, int):
             return NotImplemented
-        elif other in (0, 1) and self.low >= 0:
+        elif other in (0, 1) and _is_never_negative(self):
             return False
         difference = _sum(self, other, -1)
         if type(difference) is not Extent:
@@ -369,6 +369,15 @@ def proven(question: Callable[[], bool]) -> bool:
 def is_same(a: object, b: object) -> bool:
     """True if two sizes, shapes or types are equal whatever the sizes of a call are."""
     return proven(lambda: a == b)
+
+
+def never_negative(size: int) -> int:
+    """``max(size, 0)``. A polynomial has to be on one side of 0 at all sizes."""
+    if not is_open(size):
+        return max(size, 0)
+    if proven(lambda: size <= 0):
+        return 0
+    return size if size >= 0 else 0
 
 
 def is_exactly(size: Any, number: int) -> bool:
@@ -629,6 +638,12 @@ def _by_bounds(value: int, zero: bool) -> bool | None:
     if low > 0 or (low == 0 and not zero):
         return False
     return True if low == high else None
+
+
+def _is_never_negative(extent: Extent) -> bool:
+    """True if an extent is at least 0 at all sizes, by its bounds or by its numbers."""
+    numbers = _at_all(extent) if extent.low < 0 < extent.high else None
+    return extent.low >= 0 if numbers is None else bool((numbers >= 0).all())
 
 
 def _at_all(extent: Extent) -> np.ndarray[Any, np.dtype[np.int64]] | None:

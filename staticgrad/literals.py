@@ -25,7 +25,7 @@ from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
-from staticgrad.types import Dim, Quotient, Shape, Size, TensorType, sizes
+from staticgrad.types import Dim, Shape, Size, TensorType, sizes, sizes_in
 
 ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int), "V": (float, int)}
 
@@ -166,7 +166,7 @@ class Made:
 
 
 MOST_TERMS = 64  # of a size, and factors in a term
-MOST_NESTED = 16  # quotients within quotients
+MOST_NESTED = 16  # quotients and positive parts within others
 MOST_ELEMENTS = 1 << 63  # that a size, or a factor in one, stands for
 
 
@@ -184,12 +184,11 @@ def as_size(value: Any) -> Size:
 
 def _check_nesting(size: Size, left: int) -> None:
     if left < 0:
-        raise FormatError("a size has too many quotients within quotients")
+        raise FormatError("a size has too many quotients or positive parts within others")
     for atoms, _ in size.terms if isinstance(size, Dim) else ():
         for atom in atoms:
-            if isinstance(atom, Quotient):
-                _check_nesting(atom.numerator, left - 1)
-                _check_nesting(atom.denominator, left - 1)
+            for inner in sizes_in(atom):
+                _check_nesting(inner, left - 1)
 
 
 # -- classes --------------------------------------------------------------------------------------------------------

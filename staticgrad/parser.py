@@ -31,7 +31,7 @@ from staticgrad.literals import (
     class_of,
     resolve,
 )
-from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
+from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of, same_type
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes, content_of
@@ -39,7 +39,20 @@ from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.scopes import Checkpoint, no_grad
 from staticgrad.text import ELIDED, MOST_EXPANDED, class_name
-from staticgrad.types import DTYPE_NAMES, Dim, Shape, Size, TensorType, bool_, dim, dtype_of, int64, open_size
+from staticgrad.types import (
+    DTYPE_NAMES,
+    Dim,
+    Shape,
+    Size,
+    TensorType,
+    bool_,
+    dim,
+    dtype_of,
+    int64,
+    larger,
+    open_size,
+    smaller,
+)
 
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 NESTING = 50  # parentheses within parentheses, bodies within bodies; no graph comes near it
@@ -451,11 +464,22 @@ class _GraphReader:
             ends = self.value(t) if t.accept(",") else ()
             t.expect(")")
             return self.symbol(symbol, number, ends)
+        if name in ("max", "min"):
+            a, b = (as_size(size) for size in self.operands(t))
+            return as_size(larger(a, b) if name == "max" else smaller(a, b))
         if name in ("full", "base64", "array"):
             literal = Full(self.value(t)) if name == "full" else self.stored(name, t.string())
             t.expect(")")
             return literal
         return resolve(Made(name, self.fields(t)))
+
+    def operands(self, t: Tokens) -> tuple[Any, Any]:
+        """Two values up to a bracket; the opening one is behind us."""
+        first = self.value(t)
+        t.expect(",")
+        second = self.value(t)
+        t.expect(")")
+        return first, second
 
     def stored(self, how: str, text: str) -> Literals:
         """An array in base64, or the one of a name."""
@@ -592,6 +616,7 @@ _INDEX, _BOOL = TensorType((), int64), TensorType((), bool_)
 
 
 def _expect(what: str, found: Sequence[Tensor], expected: Sequence[TensorType]) -> None:
-    if [x.type for x in found] != list(expected):
-        wanted, actual = (", ".join(map(str, types)) for types in (expected, [x.type for x in found]))
+    types = [x.type for x in found]
+    if len(types) != len(expected) or not all(map(same_type, types, expected)):
+        wanted, actual = (", ".join(map(str, types)) for types in (expected, types))
         raise FormatError(f"expected a {what} of type {wanted}, actual {actual}")

@@ -15,7 +15,7 @@ back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements
     attributes ::= class ["(" field "=" value ("," …)* ")"]          the class without "Attributes"; ``shape`` and
                                                                      ``dtype`` are left out where the type says them
     type       ::= dtype "[" size ("," size)* "]" word*
-    size       ::= number | symbol | sums, products and "//" of sizes
+    size       ::= number | symbol | sums, products, "//", "max(" size "," size ")" and "min(…)" of sizes
     symbol     ::= name | "dim(" string ["," number] ["," "(" number, … ")"] ")"
                    the number tells symbols of one name apart; those in brackets end the ranges of the size
     value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
@@ -59,7 +59,7 @@ PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 ELIDED = "…"  # begins what stands for the elements of an array
 SUFFIX = "Attributes"  # of the classes of attributes
-RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64", "array"} | DTYPE_NAMES
+RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64", "array", "max", "min"} | DTYPE_NAMES
 
 
 @all_levels()

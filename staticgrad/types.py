@@ -2,7 +2,8 @@
 
     TensorType ::= dtype, shape
     shape      ::= (size, …)
-    size       ::= int | Dim                    a Dim is a polynomial over sizes that the feeds of a call bind
+    size       ::= int | Dim                    a Dim is a polynomial over sizes that the feeds of a call bind, their
+                                                quotients and positive parts
 
 Dtypes are NumPy's. Promotion is NumPy 2's (NEP 50): Python scalars are weak, everything else is strong.
 """
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FeedError, GraphError
-from staticgrad.extents import is_open, proven
+from staticgrad.extents import is_open, never_negative, proven
 from staticgrad.frozen import frozen
 
 bool_ = np.dtype("bool")
@@ -186,7 +187,18 @@ class Quotient:
         return atom_text(self, str)
 
 
-Atom = Symbol | Quotient
+@frozen
+class PositivePart:
+    """``max(size, 0)`` of a size that may be negative or not, in normal form: no number divides all its terms, the last
+    of which is positive."""
+
+    size: Dim
+
+    def __str__(self) -> str:
+        return atom_text(self, str)
+
+
+Atom = Symbol | Quotient | PositivePart
 
 
 def as_declared(shape: Shape) -> tuple[Size | None, ...]:
@@ -205,6 +217,10 @@ def size_text(size: Size, name: Callable[[Symbol], str]) -> str:
     """A size as Python reads it; terms of a higher degree come first, else in the order of their letters."""
     if not isinstance(size, Dim):
         return str(size)
+    if (least := _as_minimum(size)) is not None:
+        factor, a, b = least
+        text = f"min({size_text(a, name)}, {size_text(b, name)})"
+        return text if factor == 1 else f"{size_text(factor, name)}*{text}"
     terms = []
     for monomial, factor in size.terms:
         atoms = sorted(atom_text(atom, name) for atom in monomial)
@@ -217,10 +233,24 @@ def size_text(size: Size, name: Callable[[Symbol], str]) -> str:
     return text or "0"
 
 
+def _as_minimum(size: Dim) -> tuple[Size, Size, Size] | None:
+    """A size that is ``factor * min(a, b)``, which is ``factor * (a - max(a - b, 0))``, as these three."""
+    found = [(m, f, a) for m, f in size.terms for a in m if isinstance(a, PositivePart)]
+    if len(found) != 1 or found[0][1] > 0:
+        return None
+    ((monomial, negative, part),) = found
+    factor = _normal({tuple(atom for atom in monomial if atom is not part): -negative})
+    rest = _combine(_terms(size), {monomial: negative}, -1)
+    a = rest._divide_exactly(factor) if isinstance(rest, Dim) else None
+    return None if a is None else (factor, a, a - part.size)
+
+
 def atom_text(atom: Atom, name: Callable[[Symbol], str]) -> str:
-    """A symbol's name, or a quotient in brackets."""
+    """A symbol's name, a quotient in brackets, or a positive part as a call of ``max``."""
     if isinstance(atom, Symbol):
         return name(atom)
+    if isinstance(atom, PositivePart):
+        return f"max({size_text(atom.size, name)}, 0)"
     numerator, denominator = (size_text(size, name) for size in (atom.numerator, atom.denominator))
     return f"({_bracketed(numerator)} // {_bracketed(denominator)})"
 
@@ -232,16 +262,26 @@ def _bracketed(text: str) -> str:
 
 def _order(atom: Atom) -> tuple[str, tuple[int, ...]]:
     """The key by which atoms are sorted, those of one name too."""
-    return str(atom), tuple(_serials(atom))
+    return (atom.name, (atom.serial,)) if isinstance(atom, Symbol) else (str(atom), tuple(_serials(atom)))
 
 
 def _serials(atom: Atom) -> Iterator[int]:
     if isinstance(atom, Symbol):
         yield atom.serial
-    else:
-        for monomial, _ in (*atom.numerator.terms, *atom.denominator.terms):
+    for size in sizes_in(atom):
+        for monomial, _ in size.terms:
             for inner in monomial:
                 yield from _serials(inner)
+
+
+def sizes_in(atom: Atom) -> tuple[Dim, ...]:
+    """The sizes that an atom is made of."""
+    match atom:
+        case Quotient():
+            return atom.numerator, atom.denominator
+        case PositivePart():
+            return (atom.size,)
+    return ()
 
 
 def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]:
@@ -402,8 +442,8 @@ def _normal(terms: dict[Monomial, int]) -> Size:
     kept = {monomial: factor for monomial, factor in terms.items() if factor}
     if not kept:
         return 0
-    if set(kept) == {()}:
-        return kept[()]
+    if len(kept) == 1:
+        return kept[()] if () in kept else Dim(tuple(kept.items()))
     return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), [_order(atom) for atom in item[0]]))))
 
 
@@ -466,14 +506,127 @@ def symbols_of(shape: Shape) -> Iterator[Symbol]:
                 if isinstance(atom, Symbol):
                     yield atom
                 else:
-                    yield from symbols_of((atom.numerator, atom.denominator))
+                    yield from symbols_of(sizes_in(atom))
+
+
+# -- extremes of sizes --------------------------------------------------------------------------------------------
+
+MOST_CASES = 4  # positive parts that bounds tell the cases of; of others they know that they are not negative
+
+
+def positive_part(size: Size) -> Size:
+    """``max(size, 0)``, of a size of numbers, of open ones, or of a range's.
+
+    It is a polynomial where that follows from sizes being at least 0. Equal functions of one open size have, for what
+    slices make, equal normal forms.
+
+    Raises:
+        OpenSizeError: an extent is negative at some sizes of its range only.
+    """
+    if not isinstance(size, Dim):
+        return never_negative(size)
+    low, high = _bounds(size)
+    if low >= 0 or high <= 0:
+        return size if low >= 0 else 0
+    divisor = math.gcd(*(factor for _, factor in size.terms))
+    if divisor > 1:
+        return positive_part(size // divisor) * divisor
+    if size.terms[-1][1] < 0:
+        return size + positive_part(-size)
+    for monomial, factor in size.terms:
+        if len(monomial) == 1 and isinstance(part := monomial[0], PositivePart):
+            a: Size = size - factor * _normal({monomial: 1})
+            b = a + part.size * factor
+            if factor > 0 and _bounds(a)[1] <= 0:  # max(max(a, b), 0), where a is not above 0
+                return positive_part(b)
+            if factor < 0 and _bounds(b)[0] >= 0:  # max(min(a, b), 0), where b is not below 0
+                return positive_part(a) - positive_part(a - b)
+            if factor < 0 and _bounds(a)[0] >= 0:
+                return positive_part(b) - positive_part(b - a)
+    return Dim((((PositivePart(size),), 1),))
+
+
+def larger(a: Size, b: Size) -> Size:
+    """``max(a, b)`` of two sizes; raises as ``positive_part``."""
+    return b + positive_part(a - b)
+
+
+def smaller(a: Size, b: Size) -> Size:
+    """``min(a, b)`` of two sizes; raises as ``positive_part``."""
+    return a - positive_part(a - b)
+
+
+def _bounds(size: Size, cases: int = MOST_CASES) -> tuple[float, float]:
+    """Numbers between which a size lies whatever the open sizes are, which are not negative."""
+    if not isinstance(size, Dim):
+        return size, size
+    parts = (a for monomial, _ in size.terms for a in monomial if isinstance(a, PositivePart))
+    part = next(parts, None) if cases else None
+    if part is not None:
+        factors = [factor for monomial, factor in size.terms if monomial == (part,)]
+        one, other = (_bounds(_with(size, part, by), cases - 1) for by in (0, part.size))
+        linear = sum(part in monomial for monomial, _ in size.terms) == len(factors) == 1
+        if linear:  # the larger one of both cases, or the smaller one
+            extreme = max if factors[0] > 0 else min
+            return extreme(one[0], other[0]), extreme(one[1], other[1])
+        return min(one[0], other[0]), max(one[1], other[1])
+    low: float = 0
+    high: float = 0
+    for monomial, factor in size.terms:
+        least: float = factor
+        most: float = factor
+        for atom in monomial:
+            ends = [_times(a, b) for a in (least, most) for b in _atom_bounds(atom)]
+            least, most = min(ends), max(ends)
+        low, high = low + least, high + most
+    for monomial, factor in size.terms if cases else ():
+        match monomial:  # of n - n // 2, 2*n - n is a multiple, but for what is rounded off
+            case (Quotient(numerator=numerator, denominator=Dim(terms=(((), int(by)),))) as quotient,) if by > 0:
+                multiple = _with(size, quotient, 0) * by + numerator * factor
+                off = abs(factor) * (by - 1)
+                least, most = _bounds(multiple, cases - 1)
+                least, most = (least - off, most) if factor > 0 else (least, most + off)
+                low, high = max(low, least / by), min(high, most / by)
+    return low, high
+
+
+def _times(a: float, b: float) -> float:
+    """A product of bounds: 0 of 0 and an infinity, and no float of integers."""
+    if not a or not b:
+        return 0
+    return a * b if math.inf not in (abs(a), abs(b)) else math.inf if (a > 0) == (b > 0) else -math.inf
+
+
+def _atom_bounds(atom: Atom) -> tuple[float, float]:
+    if not isinstance(atom, Quotient):
+        return 0, math.inf
+    (low, high), (least, _) = _bounds(atom.numerator), _bounds(atom.denominator)
+    if low < 0 or least < 0:
+        return -math.inf, math.inf
+    return 0, high if high == math.inf else high // max(least, 1)
+
+
+def _with(size: Dim, atom: Atom, by: Size) -> Size:
+    """A size with another one in the place of an atom."""
+    total: Size = 0
+    for monomial, factor in size.terms:
+        term = _normal({tuple(a for a in monomial if a != atom): factor})
+        for _ in range(monomial.count(atom)):
+            term = term * by
+        total = total + term
+    return total
 
 
 Bindings = Mapping[Symbol, int]
 
 
 def bind_size(size: Size, bindings: Bindings) -> int:
-    """The size with its symbols replaced; raises ``KeyError`` for an unbound symbol."""
+    """The size with its symbols replaced.
+
+    Raises:
+        KeyError: an unbound symbol.
+        OpenSizeError: of a range of sizes, it is one polynomial at some and another one at others.
+    """
     if not isinstance(size, Dim):
         return size
     total = 0
@@ -481,6 +634,8 @@ def bind_size(size: Size, bindings: Bindings) -> int:
         for atom in monomial:
             if isinstance(atom, Symbol):
                 factor *= bindings[atom]
+            elif isinstance(atom, PositivePart):
+                factor *= cast("int", positive_part(bind_size(atom.size, bindings)))
             else:
                 factor *= bind_size(atom.numerator, bindings) // bind_size(atom.denominator, bindings)
         total += factor
@@ -638,8 +793,9 @@ class Bound(int):
 
 
 def stretches(size: Size) -> bool:
-    """True if an axis of this size is repeated to fit others."""
-    return size == 1 and not isinstance(size, Bound)
+    """True if an axis of this size is repeated to fit others: it is 1, or at most 1 by how it was declared, as that of
+    ``x[:1]``."""
+    return _bounds(size)[1] <= 1 if isinstance(size, Dim) else size == 1 and not isinstance(size, Bound)
 
 
 TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
@@ -663,7 +819,8 @@ def infer_again(
 
 def _bound(declared: Size, size: Size) -> Size:
     """The size, told apart from a declared one; an extent never broadcasts anyway."""
-    return size if isinstance(declared, int) or isinstance(size, Dim) or is_open(size) else Bound(size)
+    known = isinstance(declared, int) or stretches(declared)
+    return size if known or isinstance(size, Dim) or is_open(size) else Bound(size)
 
 
 def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) -> tuple[TensorType, ...]:
@@ -687,7 +844,7 @@ def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) ->
 
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
-    """NumPy's rule; a Dim never broadcasts as 1, and equals only itself until it is bound."""
+    """NumPy's rule; a Dim never broadcasts as 1, unless it is at most 1, and equals only itself until it is bound."""
     if shapes and proven(lambda: shapes.count(shapes[0]) == len(shapes)):
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
@@ -695,9 +852,10 @@ def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
     for axis in range(-rank, 0):
         size: Size = 1
         for shape in shapes:
-            if len(shape) < -axis or stretches(shape[axis]):
+            other = shape[axis] if len(shape) >= -axis else 1
+            if stretches(other):
+                size = size * other if stretches(size) and size != other else size
                 continue
-            other = shape[axis]
             if stretches(size) or (isinstance(size, Dim) and isinstance(other, int)):
                 size = other if stretches(size) else _same(size, other, shapes, what)
             elif size != other:
@@ -711,7 +869,12 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
         listed = " and ".join(str(shape) for shape in shapes)
         why = ": a size that is None when declared never does" if isinstance(a, Bound) or isinstance(b, Bound) else ""
         raise GraphError(f"{what}: shapes {listed} do not broadcast: sizes {a} and {b}{why}")
-    return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
+    plainer = isinstance(a, int) or (isinstance(b, Dim) and _has_parts(b) and not _has_parts(a))
+    return a if plainer else b  # checked when the sizes are bound and types are inferred again
+
+
+def _has_parts(size: Dim) -> bool:
+    return any(isinstance(atom, PositivePart) for monomial, _ in size.terms for atom in monomial)
 
 
 def integer(value: Any, what: str, least: int | None = None) -> int:

@@ -27,7 +27,7 @@ from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 from staticgrad.scopes import unscoped
-from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, unify
+from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, stretches, unify
 
 if TYPE_CHECKING:
     from staticgrad.compiler.regions.interventions import Intervention
@@ -286,6 +286,9 @@ class _NodeCopier:
             return bind(node.attrs, self._bindings)
         except KeyError as error:
             raise GraphError(f"the size {error.args[0].name} is not bound", source=node.source) from None
+        except OpenSizeError as error:
+            error.asked_by(node.name, node.source)
+            raise
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
         """The operands of the copied node: new values of variables where the node was declared after their write, else
@@ -305,7 +308,7 @@ class _NodeCopier:
         result = bind(node.outputs[0].shape, self._bindings)
         for declared, x in zip(node.inputs, inputs, strict=True):
             for axis in range(-x.ndim, 0):
-                free = not isinstance(declared.shape[axis], int)
+                free = not isinstance(declared.shape[axis], int) and not stretches(declared.shape[axis])
                 if free and x.shape[axis] != result[axis]:
                     raise FeedError(
                         f"{node.op.name}: {declared.name!r} has size {x.shape[axis]} on axis {axis}, expected"

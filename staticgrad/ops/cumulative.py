@@ -24,7 +24,7 @@ from staticgrad.ops.declare import NUMERIC, added, declare, operands
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.reductions import total_dtype
 from staticgrad.ops.views.joining import concat
-from staticgrad.ops.views.slicing import slice_axis
+from staticgrad.ops.views.slicing import bounds_within, slice_axis
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTypeLike,
@@ -317,8 +317,7 @@ def diff(
 def _differences(y: Tensor, place: int, n: int) -> Tensor:
     for _ in range(n):
         size = y.shape[place]
-        if size == 0:
-            break
-        later, earlier = slice_axis(y, place, 1, size), slice_axis(y, place, 0, size - 1)
+        bounds = bounds_within(1, None, 1, size), bounds_within(None, -1, 1, size)
+        later, earlier = (slice_axis(y, place, *ends) for ends in bounds)
         y = FUNCTIONS.not_equal(later, earlier) if y.dtype == bool_ else FUNCTIONS.subtract(later, earlier)
     return y

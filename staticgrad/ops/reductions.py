@@ -35,6 +35,7 @@ from staticgrad.optable import (
 )
 from staticgrad.types import (
     DTYPES,
+    Dim,
     DTypeLike,
     Shape,
     Size,
@@ -43,6 +44,7 @@ from staticgrad.types import (
     int64,
     is_floating,
     normalize_axes,
+    stretches,
     takes,
     uint64,
 )
@@ -444,9 +446,13 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
     lead = x.ndim - len(shape)
     if lead < 0:
         return FUNCTIONS.broadcast_to(x, shape)
-    stretched = [lead + axis for axis, size in enumerate(shape) if size == 1 and x.shape[lead + axis] != 1]
-    axes = (*range(lead), *stretched)
+    stretched = [axis for axis, size in enumerate(shape) if stretches(size) and x.shape[lead + axis] != size]
+    axes = (*range(lead), *(lead + axis for axis in stretched))
     total = reduced(SUM, x, axes, keepdims=False) if axes else x
+    for axis in [axis for axis in stretched if isinstance(shape[axis], Dim)]:  # of a size that may be 0
+        ones = tuple(1 if place in stretched else size for place, size in enumerate(shape))
+        kept: list[slice] = [slice(None)] * axis + [slice(shape[axis])]
+        total = FUNCTIONS.getitem(FUNCTIONS.reshape(total, (*shape[:axis], *ones[axis:])), tuple(kept))
     if is_same(total.shape, shape):
         return total
     narrower = [m == 1 and n != 1 for m, n in zip(total.shape, shape)] if total.ndim == len(shape) else []

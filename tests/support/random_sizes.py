@@ -1,8 +1,8 @@
 """Random programs with open sizes: drawn from a seed, with one to three sizes that their feeds bind.
 
 A size is named (``sg.dim``), with or without ranges of its own, or it is ``None`` at each placeholder, so that the
-compiler has to find out which sizes are one. The drawer reckons with probes: the numbers of all sizes at two calls.
-Two sizes are the same to it if they are so at both.
+compiler has to find out which sizes are one. The drawer reckons with probes: the numbers of all sizes at three
+calls. Two sizes are the same to it if they are so at all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import staticgrad as sg
 from staticgrad.extents import range_of
 from staticgrad.graph import Graph, Tensor
-from staticgrad.types import Bindings, Size, Symbol, bind, symbols_of
+from staticgrad.types import Bindings, Size, Symbol, bind, stretches, symbols_of
 from support.random_graphs import Array, Maker, depends_on_any
 from support.sampling import rng_for
 from support.targets import EVERY
@@ -25,7 +25,7 @@ from support.targets import EVERY
 Sizes = tuple[int, ...]
 Made = Tensor | None
 ALWAYS = 16  # programs that are tried always
-PROBES = ((20, 23, 18), (7, 5, 4))  # numbers of the open sizes, of which the first are large ones
+PROBES = ((20, 23, 18), (7, 5, 4), (2, 1, 3))  # numbers of the open sizes: large ones, middle ones, ends of slices
 LARGEST = 12_000  # elements at the first probe
 WIDEST = 50  # rows and columns of matrices, and turns of loops, at the first probe
 ENDS: tuple[tuple[int, ...], ...] = ((), (), (), (8,), (24,), (5, 20))  # of the ranges of a size
@@ -182,7 +182,9 @@ class SizeMaker(Maker):
 
         def fits(y: Tensor) -> bool:
             pairs = list(zip(x.shape[::-1], y.shape[::-1], strict=False))
-            if not all(a == 1 or b == 1 or self.is_same(a, b) for a, b in pairs):  # an open size never broadcasts
+            if not all(
+                stretches(a) or stretches(b) or self.is_same(a, b) for a, b in pairs
+            ):  # other open ones never do
                 return False
             return math.prod(np.broadcast_shapes(self.probed(x.shape), self.probed(y.shape))) <= LARGEST
 
@@ -218,7 +220,9 @@ class SizeMaker(Maker):
         steps = [
             slice(1, None), slice(None, -1), slice(None, None, 2), slice(None, None, -1), slice(None, 1), 0, -1, None,
             slice(1, None), slice(None, -1), slice(None, None, 2), slice(None, None, -1), slice(1, None, 3),
-            slice(-2, None), slice(1, -1), slice(None, None, -2),
+            slice(-2, None), slice(1, -1), slice(None, None, -2), slice(-1, None), slice(3, None), slice(None, -4),
+            slice(-5, None), slice(None, 5), slice(2, 6), slice(-6, -1), slice(5, None, -2), slice(-2, 0, -1),
+            slice(None, shape[axis] - 1), slice(shape[axis] // 2, None),
         ]  # fmt: skip
         return self.one_of(
             lambda: sg.permute_dims(x, tuple(int(a) for a in self.rng.permutation(x.ndim))),
@@ -232,7 +236,8 @@ class SizeMaker(Maker):
             lambda: self.beside(x, axis),
             lambda: sg.stack([x, self.squash(x)], axis=axis),
             lambda: sg.pad(x, [(self.number(3), self.number(3)) for _ in shape]),
-            lambda: sg.split(x, [1] if isinstance(shape[axis], int) else 2, axis=axis)[self.number(2)],
+            lambda: sg.split(x, [1], axis=axis)[self.number(2)],
+            lambda: sg.split(x, 2, axis=axis)[0] if not isinstance(shape[axis], int) else sg.split(x, [3, -2], axis)[1],
             lambda: sg.expand_dims(x, axis),
             lambda: sg.broadcast_to(x, (self.number(2, 4), *shape)),
             lambda: sg.where(sg.arange(shape[axis]) < self.number(1, 9), sg.moveaxis(x, axis, -1), 0.5),
@@ -383,7 +388,7 @@ class SizeMaker(Maker):
             lambda: sg.take_along_axis(x * 0.5, sg.argsort(x, axis=axis), axis=axis),
             lambda: self.squash(sg.cumulative_sum(x, axis=axis, include_initial=self.number(2) == 1)),
             lambda: sg.cumulative_prod(self.squash(x), axis=axis),
-            lambda: sg.roll(x, self.number(-3, 4), axis=axis),
+            lambda: sg.roll(x, self.number(-6, 7), axis=axis),
             lambda: sg.repeat(x, self.number(1, 4), axis=axis),
             lambda: sg.tile(x, (2,)),
             lambda: sg.flip(x, axis=axis),

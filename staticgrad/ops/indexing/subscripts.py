@@ -17,7 +17,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
-from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_length
+from staticgrad.ops.views.slicing import SliceAttributes, bounds_within, declare_slice, slice_length
 from staticgrad.optable import FUNCTIONS, public
 from staticgrad.types import Dim, Shape, Size, bool_, broadcast_shapes, normalize_axis
 
@@ -75,36 +75,11 @@ def _size_or_none(value: Any, what: str) -> Size | None:
 
 
 def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
-    """Start, stop and step in the form of ``SliceAttributes``.
-
-    Bounds of a size that feeds bind are taken to be inside it, which is checked when it is bound.
-    """
+    """Start, stop and step in the form of ``SliceAttributes``."""
     start, stop, step = (_size_or_none(value, what) for value in (item.start, item.stop, item.step))
     if isinstance(step, Dim) or step == 0:
         raise GraphError(f"{what}: the step of a slice is a number other than 0")
-    step = 1 if step is None else step
-    if all(value is None or (isinstance(value, int) and not is_open(value)) for value in (start, stop, size)):
-        first, last, _ = slice(start, stop, step).indices(size)
-        empty = len(range(first, last, step)) == 0
-        return (0, 0, 1) if empty else (first, last, step)
-    if _empty(start, stop, step):
-        return 0, 0, 1
-    if start is None:
-        start = 0 if step > 0 else size - 1
-    elif isinstance(start, int) and start < 0:
-        start = start + size
-    if stop is None:
-        stop = size if step > 0 else -1
-    elif isinstance(stop, int) and stop < 0:
-        stop = stop + size
-    return start, stop, step
-
-
-def _empty(start: Size | None, stop: Size | None, step: int) -> bool:
-    """True if two bounds, counted from the same end, leave nothing between them."""
-    if not isinstance(start, int) or not isinstance(stop, int) or (start < 0) != (stop < 0):
-        return False
-    return stop <= start if step > 0 else start <= stop
+    return bounds_within(start, stop, 1 if step is None else step, size)
 
 
 def _integer_bounds(value: Size, size: Size, axis: int, what: str) -> tuple[Size, Size, int]:
@@ -193,7 +168,7 @@ def _name_of_take(x: TensorLike, indices: TensorLike, axis: int | None = None) -
 def getitem(x: TensorLike, key: TensorLike) -> Tensor:
     """``x[key]`` with NumPy's basic and integer-array indexing.
 
-    Negative indices wrap once. Slices along a size that feeds bind must lie inside it.
+    Negative indices wrap once. Slices that reach past an end stop there, also along a size that feeds bind.
 
     Raises:
         GraphError: a boolean mask (use ``sg.where``), too many indices, bounds that are tensors.

@@ -14,9 +14,20 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.batch_rules import every, leading
 from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
-from staticgrad.ops.views.slicing import slice_axis
+from staticgrad.ops.views.slicing import bounds_within, slice_axis
 from staticgrad.optable import FUNCTIONS, BatchedNode, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Size, TensorType, integer, integers, is_floating, normalize_axis, product
+from staticgrad.types import (
+    DTYPES,
+    Dim,
+    Size,
+    TensorType,
+    integer,
+    integers,
+    is_floating,
+    larger,
+    normalize_axis,
+    product,
+)
 
 
 @frozen
@@ -270,15 +281,9 @@ def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0
             raise GraphError(f"split: axis {i} of {x.name!r} {x.type} has no {sections} equal parts")
         bounds = [place * (size // sections) for place in range(sections)] + [size]
     else:
-        total = _fixed_size(x, i, "split")
-        cuts = integers(indices_or_sections, "split: indices_or_sections")
-        bounds = [0, *(range(total)[cut:].start for cut in cuts), total]
-    parts = [slice_axis(x, i, a, b if _ordered(a, b) else a) for a, b in itertools.pairwise(bounds)]
+        bounds = [0, *integers(indices_or_sections, "split: indices_or_sections"), size]
+    parts = [slice_axis(x, i, *bounds_within(a, b, 1, size)) for a, b in itertools.pairwise(bounds)]
     return [reshape(x, x.shape) if part is x else part for part in parts]
-
-
-def _ordered(a: Size, b: Size) -> bool:
-    return not (isinstance(a, int) and isinstance(b, int)) or a <= b
 
 
 @public
@@ -286,7 +291,7 @@ def _ordered(a: Size, b: Size) -> bool:
 def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved on by ``shift`` places along ``axis``, those at the end to the front.
 
-    Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
+    Without ``axis`` the flattened tensor is rolled.
 
     Example:
         >>> sg.Session().run(sg.roll([1, 2, 3, 4], 1))
@@ -306,9 +311,8 @@ def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...
     for amount, place in zip(shifts, axes, strict=True):
         i = normalize_axis(place, y.ndim, "roll")
         size = y.shape[i]
-        if size == 0:
-            continue
-        cut: Size = (-amount) % size if isinstance(size, int) else -amount if amount <= 0 else size - amount
+        some = larger(size, 1)
+        cut = some * ((amount + some - 1) // some) - amount if amount > 0 else -amount - some * (-amount // some)
         if cut != 0:
             y = concat([slice_axis(y, i, cut, size), slice_axis(y, i, 0, cut)], axis=i)
     return reshape(x, x.shape) if y is x else y

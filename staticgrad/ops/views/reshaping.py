@@ -26,6 +26,7 @@ from staticgrad.types import (
     normalize_axes,
     normalize_axis,
     product,
+    stretches,
 )
 
 
@@ -208,7 +209,7 @@ def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """
     x = lift(x)
     if axis is None:
-        return reshape(x, tuple(size for size in x.shape if size != 1))
+        return reshape(x, tuple(size for size in x.shape if not stretches(size)))
     axes = normalize_axes(axis, x.ndim, "squeeze")
     for i in axes:
         if isinstance(x.shape[i], int) and x.shape[i] != 1:

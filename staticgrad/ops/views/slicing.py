@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import highest
+from staticgrad.extents import highest, is_open, is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -17,7 +17,22 @@ from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, sizes, to_array
+from staticgrad.types import (
+    DTYPES,
+    Dim,
+    Shape,
+    Size,
+    Symbol,
+    TensorType,
+    bind_size,
+    larger,
+    normalize_axes,
+    positive_part,
+    sizes,
+    smaller,
+    symbols_of,
+    to_array,
+)
 
 # -- slices ---------------------------------------------------------------------------------------------------------
 
@@ -27,7 +42,7 @@ class SliceAttributes:
     """For each axis the first index, the one before which to stop, and the step.
 
     Positive steps have 0 <= start <= stop <= size, negative ones -1 <= stop <= start < size, where -1 means before the
-    first element. Bounds that follow from open sizes may be others where nothing lies between them.
+    first element. Bounds of a graph's own ops may be others where nothing lies between them.
     """
 
     starts: tuple[Size, ...]
@@ -42,6 +57,59 @@ def slice_length(start: Size, stop: Size, step: int) -> Size:
     """The number of indices from ``start`` to before ``stop``."""
     span = stop - start if step > 0 else start - stop
     return span if step in (1, -1) else (span + (abs(step) - 1)) // abs(step)
+
+
+def bounds_within(start: Size | None, stop: Size | None, step: int, size: Size) -> tuple[Size, Size, int]:
+    """The bounds that Python's ``slice(start, stop, step)`` has in a sequence of ``size``, in the form of
+    ``SliceAttributes``. They are right at every number of open sizes: what reaches past an end becomes the end there.
+
+    Raises:
+        OpenSizeError: of a range of sizes, a bound is inside at some and outside at others.
+    """
+    known: list[Any] = [start, stop, size]
+    if not any(isinstance(value, Dim) or is_open(value) for value in known):
+        numbers = range(*slice(start, stop, step).indices(known[2]))
+        return (numbers.start, numbers.stop, step) if numbers else (0, 0, 1)
+    low: Size = 0 if step > 0 else -1
+    high: Size = size if step > 0 else size - 1
+    first, last = (low, high) if step > 0 else (high, low)
+    if start is not None:
+        first = _inside(start, low, high, size)
+    if stop is not None:
+        last = _inside(stop, low, high, size)
+    if start is not None and stop is not None:
+        last = larger(first, last) if step > 0 else smaller(first, last)
+    return (0, 0, 1) if is_same(first, last) else (first, last, step)
+
+
+def _inside(bound: Size, low: Size, high: Size, size: Size) -> Size:
+    """A bound of a slice, counted from the front and moved to the end that it is past."""
+    if isinstance(bound, int) and not is_open(bound):
+        return larger(low, bound + size) if bound < 0 else smaller(high, bound)
+    return larger(low, smaller(high, _from_the_front(bound, size)))
+
+
+def _from_the_front(bound: Size, size: Size) -> Size:
+    """A bound that counts from the end where it is negative, counted from the front."""
+    if isinstance(bound, int):
+        return bound + size if bound < 0 else bound
+    below = positive_part(-bound)
+    if below == 0 or _is_before_the_front(bound, size):
+        return bound
+    return bound + size * (below - positive_part(-bound - 1))  # the size as often as the bound is negative, 1 or 0
+
+
+MOST_TRIED = 64  # numbers at which a bound is negative
+
+
+def _is_before_the_front(bound: Dim, size: Size) -> bool:
+    """True if a bound that is negative is so from the end, too, as n - 1 in a sequence of n is where n is 0."""
+    match bound.terms:
+        case (((), int(constant)), ((Symbol() as symbol,), int(factor))) if {*symbols_of((size,))} == {symbol}:
+            numbers = range(-(constant // factor)) if factor > 0 else range(MOST_TRIED)
+            if len(numbers) < MOST_TRIED:
+                return all(bind_size(bound + size, {symbol: number}) <= 0 for number in numbers)
+    return False
 
 
 def _slice_type(attrs: SliceAttributes, x: TensorType) -> TensorType:
