@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,19 @@ def test_ops_of_one_rank_give_their_operands(op: Op, backend: str) -> None:
         for y, value in zip(sg.Session(g).run(results, feeds), feeds.values(), strict=True):
             np.testing.assert_array_equal(y, value)
         assert sg.Session(g).run(g.add(BARRIER, (), CollectiveAttributes(1))) is None
+
+
+def test_a_rank_of_one_shard_adds_up_as_one_of_several(g: sg.Graph) -> None:
+    """Both are compiled for the size of the batch: a rank of several shards cannot serve a range of sizes, and what
+    serves one may add up in another order."""
+    x = sg.placeholder((None, 4))
+    loss = sg.mean(sg.nn.linear(x, sg.Variable(np.ones((1, 4), np.float32))) ** 2)
+    with warnings.catch_warnings(), sg.Session(g) as session:
+        warnings.simplefilter("ignore", sg.RecompileWarning)
+        step = session.compile(sg.optim.SGD(0.1).minimize(loss, distributed=True, shards=1), x)
+        for rows in (5, 6, 7, 7):
+            step(np.ones((rows, 4), np.float32))
+        assert session.compile_count == 3
 
 
 def test_collectives_over_examples_and_derivatives_on_one_rank(g: sg.Graph) -> None:

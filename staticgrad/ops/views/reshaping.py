@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
+from staticgrad.extents import OpenSizeError, is_open, is_same
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -116,6 +116,8 @@ class ShardAttributes:
 
 def _shards_type(attrs: ShardAttributes, x: TensorType) -> TensorType:
     first = x.shape[0]
+    if is_open(first):  # the program of a range may add up in another order than that of a size, and ranks have both
+        raise OpenSizeError(f"the shards of {first} rows are computed to the same bits by any number of ranks", first)
     if not isinstance(first, Dim) and first % attrs.parts:
         raise GraphError(f"shards: expected a multiple of {attrs.parts} as the size of axis 0, actual {x}")
     return TensorType((attrs.parts, first // attrs.parts, *x.shape[1:]), x.dtype)
