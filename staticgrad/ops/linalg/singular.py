@@ -23,7 +23,7 @@ from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.results import SVDResult
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
-from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
+from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, one_over, scaled_columns, signs_of, spread_values
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
@@ -89,11 +89,9 @@ def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
 
 
 def _differences_of_squares(o: Namespace, s: Tensor) -> Tensor:
-    """1/(s[j]² − s[i]²) at (i, j), 0 where they are equal."""
+    """1/(s[j]² − s[i]²) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal."""
     x, y = o.expand_dims(s, -2), o.expand_dims(s, -1)
-    product = o.multiply(o.subtract(x, y), o.add(x, y))
-    same = o.equal(product, 0)
-    return o.where(same, 0, o.divide(1, o.where(same, 1, product)))
+    return one_over(o, o.multiply(o.subtract(x, y), o.add(x, y)))
 
 
 def _vjp_svd(
@@ -164,8 +162,8 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> SVDResult:
     """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
 
     Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
-    Derivatives of vectors of equal singular values do not exist; their terms are taken for zero. The further vectors
-    that ``full_matrices`` asks for have none.
+    Vectors of equal singular values have no derivative: where it is asked for it is NaN, and that of the values alone is
+    right. The further vectors that ``full_matrices`` asks for have none.
 
     Args:
         x: (…, m, n), m and n known when declared; k = min(m, n).

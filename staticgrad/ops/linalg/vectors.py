@@ -1,11 +1,14 @@
 """Bases of vectors: their signs, and how they are spread for tests.
 
 Of each vector the element of largest magnitude is positive (of singular vectors, that of the one with fewer elements).
-Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: its terms between equal
-values are taken for zero, which is right for what does not depend on the choice.
+Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: it is NaN. What depends
+on the values alone, or on the vectors in a way that does not depend on their choice, is derived by rules of its own
+(``spectral.py``, ``polar.py``, ``pinv``).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -43,11 +46,18 @@ def signs_of(x: Array) -> Array:
     return np.asarray(np.copysign(1.0, np.take_along_axis(x, place[..., None, :], -2)[..., 0, :]))
 
 
+def one_over(o: Namespace, differences: Tensor) -> Tensor:
+    """The reciprocals of the differences between values i and j, 0 on the diagonal, elsewhere NaN for 0."""
+    grid = differences.shape[-2:]
+    itself = o.equal(o.iota(grid, 0), o.iota(grid, 1))
+    same = o.equal(differences, 0)
+    reciprocals = o.divide(o.where(same, math.nan, 1), o.where(same, 1, differences))
+    return o.where(itself, 0, reciprocals)
+
+
 def one_over_differences(o: Namespace, x: Tensor) -> Tensor:
-    """1/(x[j] − x[i]) at (i, j), 0 where they are equal."""
-    difference = o.subtract(o.expand_dims(x, -2), o.expand_dims(x, -1))
-    same = o.equal(difference, 0)
-    return o.where(same, 0, o.divide(1, o.where(same, 1, difference)))
+    """1/(x[j] − x[i]) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal."""
+    return one_over(o, o.subtract(o.expand_dims(x, -2), o.expand_dims(x, -1)))
 
 
 def scaled_columns(o: Namespace, x: Tensor, factors: Tensor) -> Tensor:
