@@ -17,7 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import last_axes, leading
-from staticgrad.ops.declare import added
+from staticgrad.ops.declare import added, declare
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
@@ -136,6 +136,11 @@ def _jvp_svd(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Te
     return du, values, transpose_of(dv)
 
 
+_SPREAD_CASES = tuple(
+    Case((shape,), ranges=(UNIT,), prepared=spread_values)
+    for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3, 2))
+)
+
 SVD = register(
     Op(
         "svd",
@@ -146,10 +151,7 @@ SVD = register(
         vjp=_vjp_svd,
         jvp=_jvp_svd,
         dtypes=FLOATS,
-        cases=tuple(
-            Case((shape,), ranges=(UNIT,), prepared=spread_values)
-            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3, 2))
-        ),
+        cases=_SPREAD_CASES,
         grad_name="LinalgSvd",
         tolerance=300.0,
         batch=last_axes,
@@ -233,6 +235,84 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     values = svdvals(a)
     limit = _tolerance(values, a.shape, rtol if rtol is None else number(rtol, "matrix_rank: rtol"))
     return o.count_nonzero(o.greater(values, limit), axis=-1)
+
+
+# -- the nuclear norm -----------------------------------------------------------------------------------------------
+
+
+def _polar_reference(attrs: NoAttributes, a: Array) -> Array:
+    u, _, vh = each_or_nan(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a.astype(np.float64))
+    return np.asarray(u @ vh).astype(a.dtype)
+
+
+def _expand_polar(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    u, _, vh = svd(node.inputs[0], full_matrices=False)
+    return [o.matmul(u, vh)]
+
+
+def _polar_rule(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor]:
+    """In which singular values are added and not subtracted; symmetric in a tangent and a cotangent."""
+    u, s, vh = svd(node.inputs[0], full_matrices=False)
+    v, ut, over = transpose_of(vh), transpose_of(u), o.reciprocal(s)
+    inner = o.matmul(ut, o.matmul(t, v))
+    sums = o.add(o.expand_dims(s, -2), o.expand_dims(s, -1))
+    terms = [o.matmul(u, o.matmul(o.multiply(one_over(o, sums), o.subtract(inner, transpose_of(inner))), vh))]
+    rows, columns = sizes((u.shape[-2], vh.shape[-1]))
+    if rows > columns:
+        terms.append(o.matmul(scaled_columns(o, _without(o, u, o.matmul(t, v)), over), vh))
+    if columns > rows:
+        side = _without(o, v, o.matmul(transpose_of(t), u))
+        terms.append(o.matmul(u, transpose_of(scaled_columns(o, side, over))))
+    return [added(o, *terms)]
+
+
+POLAR = register(
+    Op(
+        "polar_factor",
+        "U·Vh of the singular vectors, which for full rank does not depend on their choice.",
+        infer=lambda attrs, a: (fixed_sizes("polar_factor", a), a)[1],
+        reference=_polar_reference,
+        expand=_expand_polar,
+        vjp=_polar_rule,
+        jvp=_polar_rule,
+        dtypes=FLOATS,
+        cases=_SPREAD_CASES,
+        tolerance=300.0,
+        batch=last_axes,
+    )
+)
+
+
+def _nuclear_type(attrs: NoAttributes, a: TensorType) -> TensorType:
+    fixed_sizes("nuclear_norm", a)
+    return TensorType(a.shape[:-2], a.dtype)
+
+
+NUCLEAR_NORM = register(
+    Op(
+        "nuclear_norm",
+        "The sums of the singular values, whose derivatives exist where these are equal.",
+        infer=_nuclear_type,
+        reference=lambda attrs, a: np.asarray(np.sum(_svd_of(a.astype(np.float64))[1], axis=-1)).astype(a.dtype),
+        expand=lambda o, node: [o.sum(svd(node.inputs[0], full_matrices=False)[1], axis=-1)],
+        vjp=lambda o, node, ct: [o.multiply(o.expand_dims(ct, (-2, -1)), declare(POLAR, node.inputs))],
+        jvp=lambda o, node, t: [o.sum(o.multiply(declare(POLAR, node.inputs), t), axis=(-2, -1))],
+        dtypes=FLOATS,
+        cases=_SPREAD_CASES,
+        tolerance=300.0,
+        batch=last_axes,
+    )
+)
+
+
+@public
+def nuclear_norm(a: Tensor) -> Tensor:
+    """The sums of the singular values of matrices, which ``matrix_norm`` declares."""
+    known_sizes("matrix_norm", a)
+    return declare(NUCLEAR_NORM, (a,))
+
+
+# -- what rank and inverses follow from -----------------------------------------------------------------------------
 
 
 @frozen
