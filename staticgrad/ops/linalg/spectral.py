@@ -7,8 +7,9 @@ Equal eigenvalues have no vectors of their own, and yet f(A) has derivatives, by
     second    V·X·Vᵀ    X[i, j] = Σ f[w[i], w[k], w[j]]·(Ẽ[i, k]·F̃[k, j] + F̃[i, k]·Ẽ[k, j]) over k
 
 (Y. Daleckii and S. Krein 1965; N. Higham, Functions of Matrices, 2008, section 3.2.) The derivatives are symmetric in
-directions and cotangents. The ops are given the numbers f(w) and both kinds of differences, so that these may depend
-on other tensors, whose derivatives follow; by A they are derived as functions of w, and w is cut off from gradients.
+directions and cotangents. The ops are given the numbers f(w) and both kinds of differences, which are computed of w cut
+off from gradients, and are derived by A and the directions alone: a third derivative by A would need third differences,
+one by a tensor that f reads those of that derivative of f. Both are refused.
 """
 
 from __future__ import annotations
@@ -53,34 +54,29 @@ def _expand_function(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tenso
     return [symmetric(o.matmul(scaled_columns(o, v, y), transpose_of(v)))]
 
 
+def _refuse_if(given: bool, why: str) -> None:
+    if given:
+        raise GradientError(f"functions of symmetric matrices: {why}")
+
+
+_PARAMETER = (
+    "the function of an eigenvalue reads a tensor by which it is derived, and only derivatives by the matrix are known"
+)
+_THIRD = "they are derived twice by the matrix, and not a third time"
+
+
 def _vjp_function(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    _refuse_if(any(node.wanted[1:]), _PARAMETER)
     a, _, first, second = node.inputs
-    by_values = None
-    if node.wanted[1]:
-        v = _vectors(o, a)
-        by_values = o.sum(o.multiply(v, o.matmul(symmetric(ct), v)), axis=-2)
-    return declare(SLOPE, (a, ct, first, second)), by_values, None, None
+    return declare(SLOPE, (a, ct, first, second)), None, None, None
 
 
 def _jvp_function(
-    o: Namespace,
-    node: Primal[NoAttributes],
-    ta: Tensor | None,
-    ty: Tensor | None,
-    t1: Tensor | None,
-    t2: Tensor | None,
+    o: Namespace, node: Primal[NoAttributes], ta: Tensor | None, *others: Tensor | None
 ) -> Sequence[Tensor | None]:
+    _refuse_if(any(t is not None for t in others), _PARAMETER)
     a, _, first, second = node.inputs
-    terms = []
-    if ta is not None:
-        terms.append(declare(SLOPE, (a, ta, first, second)))
-    if ty is not None:  # it is linear in the function, which all three describe
-        terms.append(declare(FUNCTION, (a, ty, _or_zero(o, t1, first), _or_zero(o, t2, second))))
-    return (added(o, *terms) if terms else None,)
-
-
-def _or_zero(o: Namespace, x: Tensor | None, like: Tensor) -> Tensor:
-    return o.zeros_like(like) if x is None else x
+    return (None if ta is None else declare(SLOPE, (a, ta, first, second)),)
 
 
 def _expand_slope(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
@@ -90,32 +86,20 @@ def _expand_slope(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
 
 
 def _vjp_slope(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    _refuse_if(any(node.wanted[2:]), _PARAMETER)
     a, e, first, second = node.inputs
-    by_first = None
-    if node.wanted[2]:
-        v = _vectors(o, a)
-        by_first = o.multiply(_inside(o, v, ct), _inside(o, v, e))
     by_matrix = declare(CURVATURE, (a, e, ct, second)) if node.wanted[0] else None
-    return by_matrix, declare(SLOPE, (a, ct, first, second)), by_first, None
+    return by_matrix, declare(SLOPE, (a, ct, first, second)), None, None
 
 
 def _jvp_slope(
-    o: Namespace,
-    node: Primal[NoAttributes],
-    ta: Tensor | None,
-    te: Tensor | None,
-    t1: Tensor | None,
-    t2: Tensor | None,
+    o: Namespace, node: Primal[NoAttributes], ta: Tensor | None, te: Tensor | None, *others: Tensor | None
 ) -> Sequence[Tensor | None]:
+    _refuse_if(any(t is not None for t in others), _PARAMETER)
     a, e, first, second = node.inputs
-    terms = []
-    if ta is not None:
-        terms.append(declare(CURVATURE, (a, e, ta, second)))
-    if te is not None:
-        terms.append(declare(SLOPE, (a, te, first, second)))
-    if t1 is not None:
-        terms.append(declare(SLOPE, (a, e, t1, _or_zero(o, t2, second))))
-    return (added(o, *terms) if terms else None,)
+    by_matrix = None if ta is None else declare(CURVATURE, (a, e, ta, second))
+    along = None if te is None else declare(SLOPE, (a, te, first, second))
+    return (added(o, by_matrix, along),)
 
 
 def _expand_curvature(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
@@ -126,30 +110,27 @@ def _expand_curvature(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tens
     return [_outside(o, v, o.add(half, transpose_of(half)))]
 
 
-def _refuse() -> GradientError:
-    return GradientError("functions of symmetric matrices are derived twice by the matrix, and not a third time")
-
-
 def _vjp_curvature(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    _refuse_if(node.wanted[0], _THIRD)
+    _refuse_if(node.wanted[3], _PARAMETER)
     a, e, f, second = node.inputs
-    if node.wanted[0]:
-        raise _refuse()
-    by_second = None
-    if node.wanted[3]:
-        v = _vectors(o, a)
-        x, y, z = (_inside(o, v, t) for t in (e, f, o.multiply(ct, 2)))
-        by_second = o.multiply(o.expand_dims(x, -1), o.multiply(o.expand_dims(y, -3), o.expand_dims(z, -2)))
-    return None, declare(CURVATURE, (a, ct, f, second)), declare(CURVATURE, (a, e, ct, second)), by_second
+    return None, declare(CURVATURE, (a, ct, f, second)), declare(CURVATURE, (a, e, ct, second)), None
 
 
-def _jvp_curvature(o: Namespace, node: Primal[NoAttributes], *tangents: Tensor | None) -> Sequence[Tensor | None]:
-    if tangents[0] is not None:
-        raise _refuse()
-    terms = []
-    for place, t in enumerate(tangents):
-        if t is not None:
-            terms.append(declare(CURVATURE, [t if i == place else x for i, x in enumerate(node.inputs)]))
-    return (added(o, *terms) if terms else None,)
+def _jvp_curvature(
+    o: Namespace,
+    node: Primal[NoAttributes],
+    ta: Tensor | None,
+    te: Tensor | None,
+    tf: Tensor | None,
+    other: Tensor | None,
+) -> Sequence[Tensor | None]:
+    _refuse_if(ta is not None, _THIRD)
+    _refuse_if(other is not None, _PARAMETER)
+    a, e, f, second = node.inputs
+    by_first = None if te is None else declare(CURVATURE, (a, te, f, second))
+    by_second = None if tf is None else declare(CURVATURE, (a, e, tf, second))
+    return (added(o, by_first, by_second),)
 
 
 def _type(name: str) -> Callable[..., TensorType]:
@@ -189,7 +170,8 @@ def _curvature_reference(attrs: NoAttributes, a: Array, e: Array, f: Array, seco
 
 
 def _cases(*ranks: int, differentiable: tuple[int, ...]) -> tuple[Case, ...]:
-    """Operands with so many axes of the size of the matrix."""
+    """Operands with so many axes of the size of the matrix; random differences belong to no function, so that finite
+    differences by the matrix mean nothing."""
     return tuple(
         Case(
             tuple((*batch, *(n,) * rank) for rank in ranks), ranges=(UNIT,) * len(ranks), prepared=spread_values,
@@ -209,7 +191,7 @@ FUNCTION = register(
         vjp=_vjp_function,
         jvp=_jvp_function,
         dtypes=FLOATS,
-        cases=_cases(2, 1, 2, 3, differentiable=(1,)),  # random differences belong to no function of the matrix
+        cases=_cases(2, 1, 2, 3, differentiable=()),
         tolerance=300.0,
         batch=last_axes,
     )
@@ -225,7 +207,7 @@ SLOPE = register(
         vjp=_vjp_slope,
         jvp=_jvp_slope,
         dtypes=FLOATS,
-        cases=_cases(2, 2, 2, 3, differentiable=(1, 2)),
+        cases=_cases(2, 2, 2, 3, differentiable=(1,)),
         tolerance=300.0,
         batch=last_axes,
     )
@@ -241,7 +223,7 @@ CURVATURE = register(
         vjp=_vjp_curvature,
         jvp=_jvp_curvature,
         dtypes=FLOATS,
-        cases=_cases(2, 2, 2, 3, differentiable=(3,)),
+        cases=_cases(2, 2, 2, 3, differentiable=()),
         tolerance=300.0,
         batch=last_axes,
     )
@@ -258,11 +240,9 @@ def matrix_function(
     f: Function,
     first: Difference,
     second: Callable[[Tensor, Tensor, Tensor], Tensor],
-    *,
-    clamped: bool = False,
+    domain: Function | None = None,
 ) -> Tensor:
-    """f of symmetric matrices, with its divided differences; ``clamped``: of eigenvalues that are negative by no more
-    than rounding explains as of 0."""
+    """f of symmetric matrices, with its divided differences, at what ``domain`` makes of their eigenvalues."""
     given = float_matrix(what, x)
     known_sizes(what, given)
     check_square(what, given.type)
@@ -270,8 +250,8 @@ def matrix_function(
     def compose(x: Tensor) -> Tensor:
         o = FUNCTIONS
         w = _eigenvalues(o, x)
-        if clamped:
-            w = _clamped(o, w)
+        if domain is not None:
+            w = domain(w)
         pairs = [o.expand_dims(w, axis) for axis in (-1, -2)]
         triples = [o.expand_dims(w, axes) for axes in ((-2, -1), (-3, -1), (-3, -2))]
         return declare(FUNCTION, (x, f(w), first(*pairs), second(*triples)))
@@ -289,10 +269,17 @@ def _eigenvalues(o: Namespace, x: Tensor) -> Tensor:
     return o.where(o.expand_dims(other, -1), math.nan, o.eigvalsh(x))
 
 
-def _clamped(o: Namespace, w: Tensor) -> Tensor:
+def _semidefinite(w: Tensor) -> Tensor:
+    """Eigenvalues, 0 for those that are negative by no more than rounding explains."""
+    o = FUNCTIONS
     rounding = float(np.finfo(w.dtype).eps) * int(w.shape[-1])
     least = o.multiply(o.expand_dims(o.vector_norm(w, axis=-1), -1), -rounding)
     return o.where(o.logical_and(o.less(w, 0), o.greater_equal(w, least)), 0, w)
+
+
+def _nonnegative(w: Tensor) -> Tensor:
+    """Eigenvalues, NaN for negative ones, at which a logarithm would have differences nevertheless."""
+    return FUNCTIONS.where(FUNCTIONS.less(w, 0), math.nan, w)
 
 
 def _log_difference(o: Namespace, a: Tensor, b: Tensor) -> Tensor:
@@ -305,13 +292,6 @@ def _log_difference(o: Namespace, a: Tensor, b: Tensor) -> Tensor:
     ratio = o.where(o.equal(z, 0), 1, o.divide(o.atanh(inner), inner))
     far = o.divide(o.subtract(o.log(b), o.log(a)), o.where(equal, 1, distance))
     return o.where(near, o.multiply(o.divide(2, total), ratio), far)
-
-
-def _log_second_difference(o: Namespace, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    def first(a: Tensor, b: Tensor) -> Tensor:
-        return _log_difference(o, a, b)
-
-    return second_difference(o, first, lambda x: o.negative(o.reciprocal(o.multiply(x, x))), a, b, c)
 
 
 @public
@@ -342,7 +322,7 @@ def sqrtm(x: TensorLike) -> Tensor:
     def second(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return o.negative(o.multiply(first(a, b), o.multiply(first(b, c), first(a, c))))
 
-    return matrix_function("sqrtm", x, o.sqrt, first, second, clamped=True)
+    return matrix_function("sqrtm", x, o.sqrt, first, second, _semidefinite)
 
 
 @public
@@ -366,6 +346,11 @@ def logm(x: TensorLike) -> Tensor:
                [0., 2.]])
     """
     o = FUNCTIONS
-    return matrix_function(
-        "logm", x, o.log, lambda a, b: _log_difference(o, a, b), lambda a, b, c: _log_second_difference(o, a, b, c)
-    )
+
+    def first(a: Tensor, b: Tensor) -> Tensor:
+        return _log_difference(o, a, b)
+
+    def second(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return second_difference(o, first, lambda x: o.negative(o.reciprocal(o.multiply(x, x))), a, b, c)
+
+    return matrix_function("logm", x, o.log, first, second, _nonnegative)
