@@ -140,3 +140,12 @@ def test_reductions_over_sizes_that_feeds_bind() -> None:
     ):
         (dx,) = sg.gradients(fn(x), [x])
         np.testing.assert_allclose(sg.Session().run(dx, {x: at}), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float32", 1e-25), ("float32", 1e25), ("float64", 1e-200), ("float64", 1e200)]
+)
+def test_the_derivative_of_an_angle_does_not_vanish_with_the_square_of_the_length(dtype: str, scale: float) -> None:
+    y, x = (sg.placeholder((), dtype) for _ in range(2))
+    found = sg.Session().run(sg.gradients(sg.atan2(y, x), [y, x]), {y: 3 * scale, x: 4 * scale})
+    np.testing.assert_allclose(np.array(found, np.float64) * scale, [0.16, -0.12], rtol=1e-5)

@@ -64,7 +64,7 @@ DEFINED = {
     "linalg.exponential": "expm",
     "linalg.matrices": "cross diagonal matrix_norm meshgrid trace tril triu vector_norm",
     "linalg.orthogonal": "qr",
-    "linalg.singular": "matrix_rank nuclear_norm pinv svd svdvals",
+    "linalg.singular": "matrix_rank pinv spectral_norm svd svdvals",
     "linalg.spectral": "logm sqrtm",
     "linalg.triangular": "solve_triangular",
     "losses.classes": "cross_entropy nll_loss",

@@ -77,9 +77,7 @@ def difference(o: Namespace, f: Function, slope: Function, a: Tensor, b: Tensor)
     return _better(o, _quotient(o, f(a), f(b), distance), slope(points), weights, equal)
 
 
-def second_difference(
-    o: Namespace, first: Difference, curvature: Function, a: Tensor, b: Tensor, c: Tensor
-) -> Tensor:
+def second_difference(o: Namespace, first: Difference, curvature: Function, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """f[a, b, c], of a function's first divided differences and its second derivative."""
     low, high = o.minimum(o.minimum(a, b), c), o.maximum(o.maximum(a, b), c)
     middle = o.maximum(o.minimum(a, b), o.minimum(o.maximum(a, b), c))

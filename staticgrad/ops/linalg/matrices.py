@@ -253,11 +253,9 @@ def _matrix_norm(tensor: Tensor, keepdims: bool, ord: float | str | None) -> Ten
         summed, left = (rows, columns) if ord in (1, -1) else (columns, rows)
         totals = o.sum(o.abs(tensor), axis=summed, keepdims=True)
         result = (o.max if ord in (1, math.inf) else o.min)(totals, axis=left, keepdims=True)
-    elif ord == "nuc":
-        result = o.expand_dims(o.nuclear_norm(tensor), (-2, -1))
-    elif ord in (2, -2):
-        combine = o.max if ord == 2 else o.min
-        result = o.expand_dims(combine(o.svdvals(tensor), axis=-1, keepdims=True), -1)
+    elif ord in ("nuc", 2, -2):
+        values = {"nuc": "all", 2: "largest", -2: "smallest"}[ord]
+        result = o.expand_dims(o.spectral_norm(tensor, values), (-2, -1))
     else:
         raise GraphError(f'matrix_norm: expected ord "fro", "nuc", ±1, ±2 or ±inf, actual {ord!r}')
     return result if keepdims else o.reshape(result, tensor.shape[:-2])

@@ -9,6 +9,7 @@ The primitive is ``jacobi_svd``, whose vectors are rows. The derivatives:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,16 @@ from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.results import SVDResult
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
-from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, one_over, scaled_columns, signs_of, spread_values
+from staticgrad.ops.linalg.vectors import (
+    fixed_sizes,
+    flipped,
+    off_diagonal,
+    one_over_differences,
+    pairs,
+    scaled_columns,
+    signs_of,
+    spread_values,
+)
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
@@ -89,9 +99,9 @@ def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
 
 
 def _differences_of_squares(o: Namespace, s: Tensor) -> Tensor:
-    """1/(s[j]² − s[i]²) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal."""
-    x, y = o.expand_dims(s, -2), o.expand_dims(s, -1)
-    return one_over(o, o.multiply(o.subtract(x, y), o.add(x, y)))
+    """1/(s[j]² − s[i]²) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal but for rounding."""
+    sums = o.add(*pairs(o, s))
+    return o.divide(one_over_differences(o, s), o.where(o.equal(sums, 0), 1, sums))
 
 
 def _vjp_svd(
@@ -237,26 +247,55 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     return o.count_nonzero(o.greater(values, limit), axis=-1)
 
 
-# -- the nuclear norm -----------------------------------------------------------------------------------------------
+# -- norms ----------------------------------------------------------------------------------------------------------
 
 
-def _polar_reference(attrs: NoAttributes, a: Array) -> Array:
-    u, _, vh = each_or_nan(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a.astype(np.float64))
-    return np.asarray(u @ vh).astype(a.dtype)
+@frozen
+class NormAttributes:
+    """Which singular values make the norm: "all" by their sum, the "largest" or the "smallest" one."""
+
+    values: Literal["all", "largest", "smallest"]
+
+    def leading(self, size: Size) -> NormAttributes:
+        return self
 
 
-def _expand_polar(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
-    u, _, vh = svd(node.inputs[0], full_matrices=False)
-    return [o.matmul(u, vh)]
+def _shares(o: Namespace, values: str, s: Tensor) -> Tensor:
+    """The derivative of a norm by each singular value; equal extremes share it."""
+    if values == "all":
+        return o.ones_like(s)
+    extreme = (o.max if values == "largest" else o.min)(s, axis=-1, keepdims=True)
+    there = o.astype(o.equal(s, extreme), s.dtype)
+    return o.divide(there, o.sum(there, axis=-1, keepdims=True))
 
 
-def _polar_rule(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor]:
-    """In which singular values are added and not subtracted; symmetric in a tangent and a cotangent."""
+def _expand_norm(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
+    combine = {"all": o.sum, "largest": o.max, "smallest": o.min}[node.attrs.values]
+    return [combine(svd(node.inputs[0], full_matrices=False)[1], axis=-1)]
+
+
+def _expand_norm_slope(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
     u, s, vh = svd(node.inputs[0], full_matrices=False)
-    v, ut, over = transpose_of(vh), transpose_of(u), o.reciprocal(s)
-    inner = o.matmul(ut, o.matmul(t, v))
-    sums = o.add(o.expand_dims(s, -2), o.expand_dims(s, -1))
-    terms = [o.matmul(u, o.matmul(o.multiply(one_over(o, sums), o.subtract(inner, transpose_of(inner))), vh))]
+    return [o.matmul(scaled_columns(o, u, _shares(o, node.attrs.values, s)), vh)]
+
+
+def _norm_slope_rule(o: Namespace, node: Primal[NormAttributes], t: Tensor) -> Sequence[Tensor]:
+    """The derivative of U·diag(c)·Vh for shares c that are constant, symmetric in a tangent and a cotangent: that of
+    the sum of all has no differences of values, and that of an extreme one none between two others."""
+    u, s, vh = svd(node.inputs[0], full_matrices=False)
+    v, shares = transpose_of(vh), _shares(o, node.attrs.values, s)
+    inner = o.matmul(transpose_of(u), o.matmul(t, v))
+    if node.attrs.values == "all":
+        sums = o.add(*pairs(o, s))
+        middle = off_diagonal(o, o.divide(o.subtract(inner, transpose_of(inner)), sums))
+    else:
+        (sj, si), (cj, ci) = pairs(o, s), pairs(o, shares)
+        factors = o.where(o.logical_and(o.equal(ci, 0), o.equal(cj, 0)), 0, _differences_of_squares(o, s))
+        same = o.multiply(inner, o.subtract(o.multiply(sj, cj), o.multiply(si, ci)))
+        other = o.multiply(transpose_of(inner), o.subtract(o.multiply(si, cj), o.multiply(sj, ci)))
+        middle = o.multiply(factors, o.add(same, other))
+    terms = [o.matmul(u, o.matmul(middle, vh))]
+    over = o.divide(shares, o.where(o.equal(shares, 0), 1, s))
     rows, columns = sizes((u.shape[-2], vh.shape[-1]))
     if rows > columns:
         terms.append(o.matmul(scaled_columns(o, _without(o, u, o.matmul(t, v)), over), vh))
@@ -266,50 +305,69 @@ def _polar_rule(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence
     return [added(o, *terms)]
 
 
-POLAR = register(
-    Op(
-        "polar_factor",
-        "U·Vh of the singular vectors, which for full rank does not depend on their choice.",
-        infer=lambda attrs, a: (fixed_sizes("polar_factor", a), a)[1],
-        reference=_polar_reference,
-        expand=_expand_polar,
-        vjp=_polar_rule,
-        jvp=_polar_rule,
-        dtypes=FLOATS,
-        cases=_SPREAD_CASES,
-        tolerance=300.0,
-        batch=last_axes,
-    )
-)
-
-
-def _nuclear_type(attrs: NoAttributes, a: TensorType) -> TensorType:
-    fixed_sizes("nuclear_norm", a)
+def _norm_type(attrs: NormAttributes, a: TensorType) -> TensorType:
+    fixed_sizes("spectral_norm", a)
     return TensorType(a.shape[:-2], a.dtype)
 
 
-NUCLEAR_NORM = register(
+def _norm_reference(attrs: NormAttributes, a: Array) -> Array:
+    combine = {"all": np.sum, "largest": np.max, "smallest": np.min}[attrs.values]
+    return np.asarray(combine(_svd_of(a.astype(np.float64))[1], axis=-1)).astype(a.dtype)
+
+
+def _norm_slope_reference(attrs: NormAttributes, a: Array) -> Array:
+    u, s, vh = _svd_of(a.astype(np.float64))
+    extreme = {"all": s, "largest": s[..., :1], "smallest": s[..., -1:]}[attrs.values]
+    shares = (s == extreme).astype(np.float64)
+    if attrs.values != "all":
+        shares /= np.sum(shares, axis=-1, keepdims=True)
+    return np.asarray((u * shares[..., None, :]) @ vh).astype(a.dtype)
+
+
+_NORM_CASES = tuple(
+    Case(case.shapes, NormAttributes(values), case.ranges, prepared=case.prepared)
+    for values in ("all", "largest", "smallest")
+    for case in _SPREAD_CASES
+)
+
+NORM_SLOPE = register(
     Op(
-        "nuclear_norm",
-        "The sums of the singular values, whose derivatives exist where these are equal.",
-        infer=_nuclear_type,
-        reference=lambda attrs, a: np.asarray(np.sum(_svd_of(a.astype(np.float64))[1], axis=-1)).astype(a.dtype),
-        expand=lambda o, node: [o.sum(svd(node.inputs[0], full_matrices=False)[1], axis=-1)],
-        vjp=lambda o, node, ct: [o.multiply(o.expand_dims(ct, (-2, -1)), declare(POLAR, node.inputs))],
-        jvp=lambda o, node, t: [o.sum(o.multiply(declare(POLAR, node.inputs), t), axis=(-2, -1))],
+        "spectral_norm_slope",
+        "The derivative of a norm of singular values.",
+        infer=lambda attrs, a: (fixed_sizes("spectral_norm_slope", a), a)[1],
+        reference=_norm_slope_reference,
+        expand=_expand_norm_slope,
+        vjp=_norm_slope_rule,
+        jvp=_norm_slope_rule,
         dtypes=FLOATS,
-        cases=_SPREAD_CASES,
+        cases=_NORM_CASES,
         tolerance=300.0,
-        batch=last_axes,
+        batch=leading,
+    )
+)
+
+NORM = register(
+    Op(
+        "spectral_norm",
+        "The sum of the singular values, the largest or the smallest one.",
+        infer=_norm_type,
+        reference=_norm_reference,
+        expand=_expand_norm,
+        vjp=lambda o, node, ct: [o.multiply(o.expand_dims(ct, (-2, -1)), declare(NORM_SLOPE, node.inputs, node.attrs))],
+        jvp=lambda o, node, t: [o.sum(o.multiply(declare(NORM_SLOPE, node.inputs, node.attrs), t), axis=(-2, -1))],
+        dtypes=FLOATS,
+        cases=_NORM_CASES,
+        tolerance=300.0,
+        batch=leading,
     )
 )
 
 
 @public
-def nuclear_norm(a: Tensor) -> Tensor:
-    """The sums of the singular values of matrices, which ``matrix_norm`` declares."""
+def spectral_norm(a: Tensor, values: Literal["all", "largest", "smallest"]) -> Tensor:
+    """The norms of matrices that follow from singular values, which ``matrix_norm`` declares."""
     known_sizes("matrix_norm", a)
-    return declare(NUCLEAR_NORM, (a,))
+    return declare(NORM, (a,), NormAttributes(values))
 
 
 # -- what rank and inverses follow from -----------------------------------------------------------------------------
