@@ -258,7 +258,8 @@ def test_exponentials_of_nilpotent_and_rotating_matrices_and_of_no_numbers() -> 
     x = matrix(2)
     y = linalg.expm(x)
     for at, expected in (
-        ([[0, 1e30], [0, 0]], [[1, 1e30], [0, 1]]), ([[0, 1.0], [-1, 0]], [[np.cos(1), np.sin(1)], [-np.sin(1), np.cos(1)]]),
+        ([[0, 1e30], [0, 0]], [[1, 1e30], [0, 1]]),
+        ([[0, 1.0], [-1, 0]], [[np.cos(1), np.sin(1)], [-np.sin(1), np.cos(1)]]),
         ([[-1e5, 1], [0, -1e4]], np.zeros((2, 2))),
     ):  # fmt: skip
         np.testing.assert_allclose(run(y, {x: np.array(at)}), expected, rtol=1e-14, atol=1e-15)

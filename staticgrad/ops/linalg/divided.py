@@ -3,8 +3,9 @@
     f[a, b]       (f(b) − f(a))/(b − a), f'(a) where they are equal
     f[a, b, c]    (f[b, c] − f[a, b])/(c − a), symmetric in all three, f''(a)/2 where they are equal
 
-A quotient loses digits where numbers are near each other. There the differences are means of the derivatives (C. Hermite
-and A. Genocchi: C. de Boor, Divided differences, Surveys in Approximation Theory 1, 2005), by Gauss's rule:
+A quotient loses digits where numbers are near each other. There the differences are means of the derivatives, by
+Gauss's rule (the formula of C. Hermite and A. Genocchi, in C. de Boor, Divided differences, Surveys in Approximation
+Theory 1, 2005):
 
     f[a, b]       ∫ f'(a + u(b − a)) du
     f[a, b, c]    ∫∫ f''(a + u(b − a) + u t(c − b)) u dt du           u and t in [0, 1]

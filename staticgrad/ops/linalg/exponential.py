@@ -23,15 +23,16 @@ from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import of_known_size, system_solution
 from staticgrad.ops.linalg.square import UNIT, check_square, square_type, transpose_of
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, float64, sizes
+from staticgrad.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.types import FLOATS, float64
 
 # By the dtype's precision: the degree, and the norm up to which its relative error is below half a unit of that.
 DEGREES = {float64: (13, 5.371920351148152), None: (7, 3.925724783138660)}
 
 
 def _coefficients(degree: int) -> list[float]:
-    """Of Padé's numerator by rising powers, integers without a common factor; the denominator's signs alternate."""
+    """The coefficients of Padé's numerator by rising powers, integers without a common factor; the denominator's signs
+    alternate."""
     whole = [
         math.factorial(2 * degree - k) // (math.factorial(degree - k) * math.factorial(k)) * math.factorial(degree)
         for k in range(degree + 1)

@@ -174,8 +174,8 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> SVDResult:
     """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
 
     Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
-    Vectors of equal singular values have no derivative: where it is asked for it is NaN, and that of the values alone is
-    right. The further vectors that ``full_matrices`` asks for have none.
+    Vectors of equal singular values have no derivative: where it is asked for it is NaN, and that of the values alone
+    is right. The further vectors that ``full_matrices`` asks for have none.
 
     Args:
         x: (…, m, n), m and n known when declared; k = min(m, n).
@@ -251,12 +251,12 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
 
 
 @frozen
-class NormAttributes:
-    """Which singular values make the norm: "all" by their sum, the "largest" or the "smallest" one."""
+class SpectralNormAttributes:
+    """The singular values that make the norm: "all" by their sum, the "largest" or the "smallest" one."""
 
     values: Literal["all", "largest", "smallest"]
 
-    def leading(self, size: Size) -> NormAttributes:
+    def leading(self, size: Size) -> SpectralNormAttributes:
         return self
 
 
@@ -269,17 +269,17 @@ def _shares(o: Namespace, values: str, s: Tensor) -> Tensor:
     return o.divide(there, o.sum(there, axis=-1, keepdims=True))
 
 
-def _expand_norm(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
+def _expand_norm(o: Namespace, node: Primal[SpectralNormAttributes]) -> Sequence[Tensor]:
     combine = {"all": o.sum, "largest": o.max, "smallest": o.min}[node.attrs.values]
     return [combine(svd(node.inputs[0], full_matrices=False)[1], axis=-1)]
 
 
-def _expand_norm_slope(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
+def _expand_norm_slope(o: Namespace, node: Primal[SpectralNormAttributes]) -> Sequence[Tensor]:
     u, s, vh = svd(node.inputs[0], full_matrices=False)
     return [o.matmul(scaled_columns(o, u, _shares(o, node.attrs.values, s)), vh)]
 
 
-def _norm_slope_rule(o: Namespace, node: Primal[NormAttributes], t: Tensor) -> Sequence[Tensor]:
+def _norm_slope_rule(o: Namespace, node: Primal[SpectralNormAttributes], t: Tensor) -> Sequence[Tensor]:
     """The derivative of U·diag(c)·Vh for shares c that are constant, symmetric in a tangent and a cotangent: that of
     the sum of all has no differences of values, and that of an extreme one none between two others."""
     u, s, vh = svd(node.inputs[0], full_matrices=False)
@@ -305,17 +305,18 @@ def _norm_slope_rule(o: Namespace, node: Primal[NormAttributes], t: Tensor) -> S
     return [added(o, *terms)]
 
 
-def _norm_type(attrs: NormAttributes, a: TensorType) -> TensorType:
+def _norm_type(attrs: SpectralNormAttributes, a: TensorType) -> TensorType:
     fixed_sizes("spectral_norm", a)
     return TensorType(a.shape[:-2], a.dtype)
 
 
-def _norm_reference(attrs: NormAttributes, a: Array) -> Array:
-    combine = {"all": np.sum, "largest": np.max, "smallest": np.min}[attrs.values]
-    return np.asarray(combine(_svd_of(a.astype(np.float64))[1], axis=-1)).astype(a.dtype)
+def _norm_reference(attrs: SpectralNormAttributes, a: Array) -> Array:
+    s = _svd_of(a.astype(np.float64))[1]
+    norm = np.sum(s, axis=-1) if attrs.values == "all" else s[..., 0 if attrs.values == "largest" else -1]
+    return np.asarray(norm).astype(a.dtype)
 
 
-def _norm_slope_reference(attrs: NormAttributes, a: Array) -> Array:
+def _norm_slope_reference(attrs: SpectralNormAttributes, a: Array) -> Array:
     u, s, vh = _svd_of(a.astype(np.float64))
     extreme = {"all": s, "largest": s[..., :1], "smallest": s[..., -1:]}[attrs.values]
     shares = (s == extreme).astype(np.float64)
@@ -325,7 +326,7 @@ def _norm_slope_reference(attrs: NormAttributes, a: Array) -> Array:
 
 
 _NORM_CASES = tuple(
-    Case(case.shapes, NormAttributes(values), case.ranges, prepared=case.prepared)
+    Case(case.shapes, SpectralNormAttributes(values), case.ranges, prepared=case.prepared)
     for values in ("all", "largest", "smallest")
     for case in _SPREAD_CASES
 )
@@ -367,7 +368,7 @@ NORM = register(
 def spectral_norm(a: Tensor, values: Literal["all", "largest", "smallest"]) -> Tensor:
     """The norms of matrices that follow from singular values, which ``matrix_norm`` declares."""
     known_sizes("matrix_norm", a)
-    return declare(NORM, (a,), NormAttributes(values))
+    return declare(NORM, (a,), SpectralNormAttributes(values))
 
 
 # -- what rank and inverses follow from -----------------------------------------------------------------------------

@@ -260,7 +260,7 @@ def matrix_function(
 
 
 def _eigenvalues(o: Namespace, x: Tensor) -> Tensor:
-    """Those of symmetric matrices, without a gradient; NaN for matrices that are not symmetric."""
+    """The eigenvalues of symmetric matrices, without a gradient; NaN for matrices that are not symmetric."""
     x = o.stop_gradient(x)
     if x.shape[-1] == 0:
         return o.eigvalsh(x)

@@ -1,9 +1,9 @@
 """Bases of vectors: their signs, and how they are spread for tests.
 
 Of each vector the element of largest magnitude is positive (of singular vectors, that of the one with fewer elements).
-Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: it is NaN where they agree to
-within rounding. What depends on the vectors in a way that does not depend on their choice is derived by rules of its
-own: functions of matrices, norms, ``pinv``.
+Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: it is NaN where they
+agree to within rounding. What depends on the vectors, but not on their choice, is derived by rules of its own:
+functions of matrices, norms, ``pinv``.
 """
 
 from __future__ import annotations
