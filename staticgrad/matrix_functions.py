@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
+from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
@@ -45,8 +45,6 @@ def funm(x: TensorLike, fn: Callable[[Tensor], Tensor]) -> Tensor:
     """
     if not callable(fn):
         raise GraphError(f"funm: expected a function of tensors, actual {fn!r}")
-    from staticgrad.compiler.autodiff.forward import jvp
-
     o = FUNCTIONS
 
     def f(w: Tensor) -> Tensor:
