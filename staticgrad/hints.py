@@ -217,6 +217,7 @@ TABLE: dict[str, dict[str, str]] = {
         "eig eigvals": "write sg.linalg.eigh(x), of symmetric matrices",
         "lstsq": "write sg.linalg.pinv(x) @ y",
         "diag": "write sg.linalg.diagonal(x)",
+        "matrix_exp": "write sg.linalg.expm(x)",
     },
 }
 

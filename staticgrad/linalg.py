@@ -1,4 +1,5 @@
-"""Linear algebra under the names of the array API standard's ``linalg`` extension, and ``solve_triangular``.
+"""Linear algebra under the names of the array API standard's ``linalg`` extension, and functions of matrices under
+SciPy's (``expm``, ``funm``, ``logm``, ``sqrtm``, ``solve_triangular``).
 
 Matrices are the last two axes, leading axes a batch. Where NumPy raises ``LinAlgError`` the result has NaN or infinity,
 which ``check_numerics=True`` finds.
@@ -16,22 +17,25 @@ from typing import NoReturn
 
 from staticgrad.boundary import expose
 from staticgrad.hints import missing_from_module
+from staticgrad.matrix_functions import funm
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
 from staticgrad.ops.linalg.blocks import block_diag
 from staticgrad.ops.linalg.cholesky import cholesky
 from staticgrad.ops.linalg.determinants import det, slogdet
 from staticgrad.ops.linalg.eigen import eigh, eigvalsh
 from staticgrad.ops.linalg.elimination import inv, matrix_power, solve
+from staticgrad.ops.linalg.exponential import expm
 from staticgrad.ops.linalg.matrices import cross, diagonal, matrix_norm, trace, vector_norm
 from staticgrad.ops.linalg.orthogonal import qr
 from staticgrad.ops.linalg.singular import matrix_rank, pinv, svd, svdvals
+from staticgrad.ops.linalg.spectral import logm, sqrtm
 from staticgrad.ops.linalg.triangular import solve_triangular
 from staticgrad.ops.views.permuting import matrix_transpose
 
 __all__ = [
-    "block_diag", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular",
-    "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "block_diag", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "expm", "funm", "inv", "logm", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 expose(globals())

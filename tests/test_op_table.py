@@ -251,4 +251,5 @@ def test_no_op_escapes() -> None:
     assert not untested, f"ops without cases: {untested}"
     silent = [op.name for op in TESTED if op.differentiable and op not in DIFFERENTIABLE and float64 in typed(op)]
     allowed = {"full", "random_uniform", "householder"}  # the last one's derivative is qr's
+    allowed |= {"matrix_function", "matrix_function_curvature"}  # of which random differences make no function
     assert set(silent) <= allowed, f"differentiable ops whose derivative no case tests: {sorted(set(silent) - allowed)}"

@@ -171,3 +171,12 @@ def test_the_loss_of_a_confident_logit_has_the_derivative_of_what_is_missing(
     got = sg.Session().run([*fetches, kept, risen], {x: at.astype(dtype)})
     for value, want in zip(got, [*expected, far, near], strict=True):
         np.testing.assert_allclose(value, want, rtol=20 * float(np.finfo(dtype).eps), atol=np.finfo(dtype).tiny)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float32", 1e-25), ("float32", 1e25), ("float64", 1e-200), ("float64", 1e200)]
+)
+def test_the_derivative_of_an_angle_does_not_vanish_with_the_square_of_the_length(dtype: str, scale: float) -> None:
+    y, x = (sg.placeholder((), dtype) for _ in range(2))
+    found = sg.Session().run(sg.gradients(sg.atan2(y, x), [y, x]), {y: 3 * scale, x: 4 * scale})
+    np.testing.assert_allclose(np.array(found, np.float64) * scale, [0.16, -0.12], rtol=1e-5)

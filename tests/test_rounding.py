@@ -29,7 +29,7 @@ reciprocal round rsqrt sign signbit sin sinh sort sqrt square std sum tan tanh t
 hardswish hardtanh leaky_relu log_sigmoid log_softmax logsigmoid mish normalize relu relu6 selu sigmoid silu softmax
 softplus softsign all any logical_not diff stop_gradient flatten squeeze transpose matrix_transpose ones_like zeros_like
 empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal trace matrix_rank pinv inv det slogdet
-cholesky eigh eigvalsh
+cholesky eigh eigvalsh expm logm sqrtm
 """
 OF_TWO = """
 xlog1py xlogy
@@ -97,6 +97,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "dropout": ((ROWS,), None),
     "embedding": ((ROWS,), lambda x: sg.nn.embedding(TARGETS, x)),
     "group_norm": (((2, 4, 3), (4,), (4,)), lambda x, w, b: sg.nn.group_norm(x, 2, w, b)),
+    "funm": ((SQUARE,), lambda x: sg.linalg.funm(x, sg.tanh)),
     "interpolate": ((IMAGES,), lambda x: sg.nn.interpolate(x, (3, 5, 6), mode="trilinear")),
     "layer_norm": ((ROWS, (5,), (5,)), lambda x, w, b: sg.nn.layer_norm(x, (5,), w, b)),
     "linear": ((ROWS, (3, 5), (3,)), None),

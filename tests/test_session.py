@@ -46,7 +46,7 @@ INTERNAL = {
     "bounds_check", "bucket", "convolution", "convolution_input_grad", "convolution_weight_grad", "dot", "fold",
     "gamma_density", "gammainc_by_a", "gather", "getitem", "index", "index_add", "latest_value", "multiply_no_nan",
     "multiply_zeros", "pad_with", "product_of_others", "scatter_add", "shards", "sinc_slope", "size_value",
-    "standardize", "unbroadcast", "window",
+    "spectral_norm", "standardize", "unbroadcast", "window",
 }  # fmt: skip
 
 

@@ -307,6 +307,24 @@ def test_ends_of_bessel_functions_of_real_orders() -> None:
     np.testing.assert_array_equal(run(sg.ive, v, x), [0, 0, 0, np.nan, 0, np.nan, np.nan])
 
 
+def test_bessel_functions_of_negative_halves_have_their_signs() -> None:
+    v = -np.arange(0.5, 19.0)
+    for x in (0.5, 3.0):
+        np.testing.assert_allclose(run(sg.iv, v, np.full(v.shape, x)), scipy.special.iv(v, x), rtol=1e-12)
+        at = sg.placeholder((), "float64")
+        slopes = [sg.gradients(sg.iv(order, at), at)[0] for order in v[:3]]
+        np.testing.assert_allclose(sg.Session().run(slopes, {at: x}), scipy.special.ivp(v[:3], x), rtol=1e-12)
+
+
+def test_derivatives_of_betainc_by_a_shape_of_zero_are_not_taken_for_zero() -> None:
+    """The function falls, or rises, steeply from its limit; by the other shape it is constant there, and at 0 and 1."""
+    a, b, x = (sg.placeholder((4,), "float64") for _ in range(3))
+    feeds = {a: np.array([0.0, 2.0, 0.0, 0.0]), b: np.array([2.0, 0.0, 2.0, 2.0]), x: np.array([0.5, 0.5, 0.0, 1.0])}
+    by_a, by_b = sg.Session().run(sg.gradients(sg.betainc(a, b, x), [a, b]), feeds)
+    np.testing.assert_array_equal(by_a, [np.nan, 0, 0, 0])
+    np.testing.assert_array_equal(by_b, [0, np.nan, 0, 0])
+
+
 def test_derivatives_of_bessel_functions_at_zero() -> None:
     x = sg.placeholder((), "float64")
     derivatives = [sg.gradients(y, [x])[0] for y in (sg.i0(x), sg.i1(x), sg.iv(1.0, x))]

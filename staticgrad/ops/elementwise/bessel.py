@@ -169,9 +169,10 @@ def _series(is_scaled: bool, enough: float, v: E, x: E) -> E:
     total = loop(_SERIES_TURNS, (v.const(1.0), v.const(1.0), v.const(1.0)), turn)[2]
     size = abs(v)
     gamma = gamma_of_next(size, int(_UNIFORM_FROM))
-    turned = (math.pi * (size - size.round())).sin() * (1.0 / math.pi)
-    odd = (size * 0.5 - 0.25).round() * 2.0  # the sign of sin(pi v) changes with each whole number
-    turned = (size.round() - odd).equals(0.0).where(turned, -turned)
+    nearest = size.round()
+    turned = (math.pi * (size - nearest)).sin() * (1.0 / math.pi)
+    pairs = nearest * 0.5  # sin(pi (n + r)) has the sign of sin(pi r) for even n, the other one for odd n
+    turned = pairs.equals(pairs.round()).where(turned, -turned)
     start = (v < 0.0).where(gamma / size.maximum(1e-300) * turned, 1.0 / gamma)
     value = half.power(v) * start * total
     return value * (-x).exp() if is_scaled else value

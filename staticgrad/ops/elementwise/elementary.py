@@ -133,8 +133,11 @@ atan = unary(
 
 
 def _over_square(o: Namespace, part: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    square = x * x + y * y
-    return o.where(o.equal(square, 0), 0, part / square)
+    """part/(x² + y²), by the length: its square may be out of range where the quotient is not."""
+    length = o.hypot(x, y)
+    origin = o.equal(length, 0)
+    there = o.where(origin, 1, length)
+    return o.where(origin, 0, part / there / there)
 
 
 atan2 = binary(

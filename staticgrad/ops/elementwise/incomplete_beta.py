@@ -204,6 +204,9 @@ def _density(attrs: object, enough: float, a: E, b: E, x: E) -> E:
 
 def _by_shape(attrs: BetaOperand, enough: float, a: E, b: E, x: E) -> E:
     regular, valid = _is_regular(a, b, x), _is_valid(a, b, x)
+    # The function is constant in x at 0 and 1, and at the ends of a and b, but not by the operand that is at 0.
+    steep = (a, b)[attrs.place].equals(0.0) & (x > 0.0) & (x < 1.0)
+    limit = (valid & ~steep).where(a.const(0.0), math.nan)
     a, b, x = (regular.where(v, safe) for v, safe in ((a, 1.0), (b, 1.0), (x, 0.5)))
     beyond, (c, d, u, v, distance) = _turned(a, b, x)
     of_c = beyond.where(a.const(float(attrs.place == 1)), float(attrs.place == 0))
@@ -216,7 +219,7 @@ def _by_shape(attrs: BetaOperand, enough: float, a: E, b: E, x: E) -> E:
     chosen = (of_c > 0.0).where(c, d)
     logarithm = (of_c > 0.0).where(log_u, log_v) - (digamma_of(chosen) - digamma_of(c + d))
     slope = _powers(c, d, u, v, distance) * ((logarithm - by / fraction) / fraction)
-    return regular.where(beyond.where(-slope, slope), valid.where(a.const(0.0), math.nan))
+    return regular.where(beyond.where(-slope, slope), limit)
 
 
 def _refuse(o: Namespace, t: Tensor, y: Tensor, *operands: Tensor) -> Tensor:

@@ -203,7 +203,8 @@ def _scaled_cofactors(o: Namespace, x: Tensor) -> Tensor:
     def some() -> Tensor:
         there = o.expand_dims(singular, (-2, -1))
         regular = o.where(there, o.eye(n, dtype=x.dtype), x)
-        return o.where(there, declare(COFACTORS, (x,)), _times_inverse(o, regular, determinant))
+        spread = o.eye(n, dtype=x.dtype) * o.iota((n,), 0, dtype=x.dtype)  # whose singular vectors have derivatives
+        return o.where(there, declare(COFACTORS, (o.where(there, x, spread),)), _times_inverse(o, regular, determinant))
 
     found: Tensor = o.cond(o.any(singular), some, lambda: _times_inverse(o, x, determinant))
     return found

@@ -111,7 +111,8 @@ def eigh(x: TensorLike) -> EighResult:
     """The eigenvalues of symmetric matrices in ascending order, and the eigenvectors as columns.
 
     ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Of each vector the element of largest magnitude is
-    positive. Derivatives of vectors of equal eigenvalues do not exist; their terms are taken for zero.
+    positive. Vectors of equal eigenvalues have no derivative: where it is asked for it is NaN, and that of the values
+    alone is right; ``sg.linalg.funm`` derives functions of symmetric matrices at equal eigenvalues, too.
 
     Args:
         x: (…, n, n), n known when declared.

@@ -254,9 +254,8 @@ def _matrix_norm(tensor: Tensor, keepdims: bool, ord: float | str | None) -> Ten
         totals = o.sum(o.abs(tensor), axis=summed, keepdims=True)
         result = (o.max if ord in (1, math.inf) else o.min)(totals, axis=left, keepdims=True)
     elif ord in ("nuc", 2, -2):
-        values = o.svdvals(tensor)
-        combine = {"nuc": o.sum, 2: o.max, -2: o.min}[ord]
-        result = o.expand_dims(combine(values, axis=-1, keepdims=True), -1)
+        values = {"nuc": "all", 2: "largest", -2: "smallest"}[ord]
+        result = o.expand_dims(o.spectral_norm(tensor, values), (-2, -1))
     else:
         raise GraphError(f'matrix_norm: expected ord "fro", "nuc", ±1, ±2 or ±inf, actual {ord!r}')
     return result if keepdims else o.reshape(result, tensor.shape[:-2])

@@ -9,6 +9,7 @@ The primitive is ``jacobi_svd``, whose vectors are rows. The derivatives:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -17,13 +18,22 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import last_axes, leading
-from staticgrad.ops.declare import added
+from staticgrad.ops.declare import added, declare
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.results import SVDResult
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
-from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
+from staticgrad.ops.linalg.vectors import (
+    fixed_sizes,
+    flipped,
+    off_diagonal,
+    one_over_differences,
+    pairs,
+    scaled_columns,
+    signs_of,
+    spread_values,
+)
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
@@ -89,11 +99,9 @@ def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
 
 
 def _differences_of_squares(o: Namespace, s: Tensor) -> Tensor:
-    """1/(s[j]² − s[i]²) at (i, j), 0 where they are equal."""
-    x, y = o.expand_dims(s, -2), o.expand_dims(s, -1)
-    product = o.multiply(o.subtract(x, y), o.add(x, y))
-    same = o.equal(product, 0)
-    return o.where(same, 0, o.divide(1, o.where(same, 1, product)))
+    """1/(s[j]² − s[i]²) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal but for rounding."""
+    sums = o.add(*pairs(o, s))
+    return o.divide(one_over_differences(o, s), o.where(o.equal(sums, 0), 1, sums))
 
 
 def _vjp_svd(
@@ -138,6 +146,11 @@ def _jvp_svd(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Te
     return du, values, transpose_of(dv)
 
 
+_SPREAD_CASES = tuple(
+    Case((shape,), ranges=(UNIT,), prepared=spread_values)
+    for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3, 2))
+)
+
 SVD = register(
     Op(
         "svd",
@@ -148,10 +161,7 @@ SVD = register(
         vjp=_vjp_svd,
         jvp=_jvp_svd,
         dtypes=FLOATS,
-        cases=tuple(
-            Case((shape,), ranges=(UNIT,), prepared=spread_values)
-            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3, 2))
-        ),
+        cases=_SPREAD_CASES,
         grad_name="LinalgSvd",
         tolerance=300.0,
         batch=last_axes,
@@ -164,8 +174,8 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> SVDResult:
     """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
 
     Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
-    Derivatives of vectors of equal singular values do not exist; their terms are taken for zero. The further vectors
-    that ``full_matrices`` asks for have none.
+    Vectors of equal singular values have no derivative: where it is asked for it is NaN, and that of the values alone
+    is right. The further vectors that ``full_matrices`` asks for have none.
 
     Args:
         x: (…, m, n), m and n known when declared; k = min(m, n).
@@ -235,6 +245,133 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     values = svdvals(a)
     limit = _tolerance(values, a.shape, rtol if rtol is None else number(rtol, "matrix_rank: rtol"))
     return o.count_nonzero(o.greater(values, limit), axis=-1)
+
+
+# -- norms ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class SpectralNormAttributes:
+    """The singular values that make the norm: "all" by their sum, the "largest" or the "smallest" one."""
+
+    values: Literal["all", "largest", "smallest"]
+
+    def leading(self, size: Size) -> SpectralNormAttributes:
+        return self
+
+
+def _shares(o: Namespace, values: str, s: Tensor) -> Tensor:
+    """The derivative of a norm by each singular value; equal extremes share it."""
+    if values == "all":
+        return o.ones_like(s)
+    extreme = (o.max if values == "largest" else o.min)(s, axis=-1, keepdims=True)
+    there = o.astype(o.equal(s, extreme), s.dtype)
+    return o.divide(there, o.sum(there, axis=-1, keepdims=True))
+
+
+def _expand_norm(o: Namespace, node: Primal[SpectralNormAttributes]) -> Sequence[Tensor]:
+    combine = {"all": o.sum, "largest": o.max, "smallest": o.min}[node.attrs.values]
+    return [combine(svd(node.inputs[0], full_matrices=False)[1], axis=-1)]
+
+
+def _expand_norm_slope(o: Namespace, node: Primal[SpectralNormAttributes]) -> Sequence[Tensor]:
+    u, s, vh = svd(node.inputs[0], full_matrices=False)
+    return [o.matmul(scaled_columns(o, u, _shares(o, node.attrs.values, s)), vh)]
+
+
+def _norm_slope_rule(o: Namespace, node: Primal[SpectralNormAttributes], t: Tensor) -> Sequence[Tensor]:
+    """The derivative of U·diag(c)·Vh for shares c that are constant, symmetric in a tangent and a cotangent: that of
+    the sum of all has no differences of values, and that of an extreme one none between two others."""
+    u, s, vh = svd(node.inputs[0], full_matrices=False)
+    v, shares = transpose_of(vh), _shares(o, node.attrs.values, s)
+    inner = o.matmul(transpose_of(u), o.matmul(t, v))
+    if node.attrs.values == "all":
+        sums = o.add(*pairs(o, s))
+        middle = off_diagonal(o, o.divide(o.subtract(inner, transpose_of(inner)), sums))
+    else:
+        (sj, si), (cj, ci) = pairs(o, s), pairs(o, shares)
+        factors = o.where(o.logical_and(o.equal(ci, 0), o.equal(cj, 0)), 0, _differences_of_squares(o, s))
+        same = o.multiply(inner, o.subtract(o.multiply(sj, cj), o.multiply(si, ci)))
+        other = o.multiply(transpose_of(inner), o.subtract(o.multiply(si, cj), o.multiply(sj, ci)))
+        middle = o.multiply(factors, o.add(same, other))
+    terms = [o.matmul(u, o.matmul(middle, vh))]
+    over = o.divide(shares, o.where(o.equal(shares, 0), 1, s))
+    rows, columns = sizes((u.shape[-2], vh.shape[-1]))
+    if rows > columns:
+        terms.append(o.matmul(scaled_columns(o, _without(o, u, o.matmul(t, v)), over), vh))
+    if columns > rows:
+        side = _without(o, v, o.matmul(transpose_of(t), u))
+        terms.append(o.matmul(u, transpose_of(scaled_columns(o, side, over))))
+    return [added(o, *terms)]
+
+
+def _norm_type(attrs: SpectralNormAttributes, a: TensorType) -> TensorType:
+    fixed_sizes("spectral_norm", a)
+    return TensorType(a.shape[:-2], a.dtype)
+
+
+def _norm_reference(attrs: SpectralNormAttributes, a: Array) -> Array:
+    s = _svd_of(a.astype(np.float64))[1]
+    norm = np.sum(s, axis=-1) if attrs.values == "all" else s[..., 0 if attrs.values == "largest" else -1]
+    return np.asarray(norm).astype(a.dtype)
+
+
+def _norm_slope_reference(attrs: SpectralNormAttributes, a: Array) -> Array:
+    u, s, vh = _svd_of(a.astype(np.float64))
+    extreme = {"all": s, "largest": s[..., :1], "smallest": s[..., -1:]}[attrs.values]
+    shares = (s == extreme).astype(np.float64)
+    if attrs.values != "all":
+        shares /= np.sum(shares, axis=-1, keepdims=True)
+    return np.asarray((u * shares[..., None, :]) @ vh).astype(a.dtype)
+
+
+_NORM_CASES = tuple(
+    Case(case.shapes, SpectralNormAttributes(values), case.ranges, prepared=case.prepared)
+    for values in ("all", "largest", "smallest")
+    for case in _SPREAD_CASES
+)
+
+NORM_SLOPE = register(
+    Op(
+        "spectral_norm_slope",
+        "The derivative of a norm of singular values.",
+        infer=lambda attrs, a: (fixed_sizes("spectral_norm_slope", a), a)[1],
+        reference=_norm_slope_reference,
+        expand=_expand_norm_slope,
+        vjp=_norm_slope_rule,
+        jvp=_norm_slope_rule,
+        dtypes=FLOATS,
+        cases=_NORM_CASES,
+        tolerance=300.0,
+        batch=leading,
+    )
+)
+
+NORM = register(
+    Op(
+        "spectral_norm",
+        "The sum of the singular values, the largest or the smallest one.",
+        infer=_norm_type,
+        reference=_norm_reference,
+        expand=_expand_norm,
+        vjp=lambda o, node, ct: [o.multiply(o.expand_dims(ct, (-2, -1)), declare(NORM_SLOPE, node.inputs, node.attrs))],
+        jvp=lambda o, node, t: [o.sum(o.multiply(declare(NORM_SLOPE, node.inputs, node.attrs), t), axis=(-2, -1))],
+        dtypes=FLOATS,
+        cases=_NORM_CASES,
+        tolerance=300.0,
+        batch=leading,
+    )
+)
+
+
+@public
+def spectral_norm(a: Tensor, values: Literal["all", "largest", "smallest"]) -> Tensor:
+    """The norms of matrices that follow from singular values, which ``matrix_norm`` declares."""
+    known_sizes("matrix_norm", a)
+    return declare(NORM, (a,), SpectralNormAttributes(values))
+
+
+# -- what rank and inverses follow from -----------------------------------------------------------------------------
 
 
 @frozen

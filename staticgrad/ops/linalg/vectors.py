@@ -1,11 +1,14 @@
 """Bases of vectors: their signs, and how they are spread for tests.
 
 Of each vector the element of largest magnitude is positive (of singular vectors, that of the one with fewer elements).
-Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: its terms between equal
-values are taken for zero, which is right for what does not depend on the choice.
+Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: it is NaN where they
+agree to within rounding. What depends on the vectors, but not on their choice, is derived by rules of its own:
+functions of matrices, norms, ``pinv``.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -43,11 +46,27 @@ def signs_of(x: Array) -> Array:
     return np.asarray(np.copysign(1.0, np.take_along_axis(x, place[..., None, :], -2)[..., 0, :]))
 
 
+ROUNDINGS = 4  # units in the last place of the larger of two values: nearer ones are as equal as rounding lets them be
+
+
+def pairs(o: Namespace, x: Tensor) -> tuple[Tensor, Tensor]:
+    """x[j] and x[i], for (i, j)."""
+    return o.expand_dims(x, -2), o.expand_dims(x, -1)
+
+
+def off_diagonal(o: Namespace, x: Tensor) -> Tensor:
+    """Matrices with 0 on the diagonal, whatever is there."""
+    grid = x.shape[-2:]
+    return o.where(o.equal(o.iota(grid, 0), o.iota(grid, 1)), 0, x)
+
+
 def one_over_differences(o: Namespace, x: Tensor) -> Tensor:
-    """1/(x[j] − x[i]) at (i, j), 0 where they are equal."""
-    difference = o.subtract(o.expand_dims(x, -2), o.expand_dims(x, -1))
-    same = o.equal(difference, 0)
-    return o.where(same, 0, o.divide(1, o.where(same, 1, difference)))
+    """1/(x[j] − x[i]) at (i, j), 0 on the diagonal, elsewhere NaN where they are equal but for rounding."""
+    right, left = pairs(o, x)
+    difference = o.subtract(right, left)
+    rounding = o.multiply(o.maximum(o.abs(right), o.abs(left)), ROUNDINGS * float(np.finfo(x.dtype).eps))
+    same = o.less_equal(o.abs(difference), rounding)
+    return off_diagonal(o, o.divide(o.where(same, math.nan, 1), o.where(same, 1, difference)))
 
 
 def scaled_columns(o: Namespace, x: Tensor, factors: Tensor) -> Tensor:
