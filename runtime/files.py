@@ -84,7 +84,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         FormatError: the path is none, or names something else; nothing is waited for.
         OSError: there is nothing, or it cannot be read.
     """
-    descriptor = os.open(path_of(path), os.O_RDONLY | (OPEN & ~getattr(os, "O_NOFOLLOW", 0)) | BINARY)
+    check_regular(path)  # a socket cannot be opened at all, a device may act on it
+    descriptor = os.open(path, os.O_RDONLY | (OPEN & ~getattr(os, "O_NOFOLLOW", 0)) | BINARY)
     try:
         _refuse_irregular(path, os.fstat(descriptor))
     except BaseException:

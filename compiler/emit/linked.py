@@ -121,9 +121,9 @@ def _optimize(llvm: Any, module: Any, machine: Any, stack: ExitStack) -> None:
 
 @contextmanager
 def _disposed(passes: Any) -> Iterator[Any]:
-    """A pass manager of llvmlite, whose memory is given back at the end. Its own ``close`` gives nothing back: the class
-    inherits first from the base whose ``_dispose`` does nothing. A detached one is not given back twice, also by a
-    llvmlite that has mended this."""
+    """A pass manager of llvmlite, whose memory is given back at the end. Its own ``close`` gives nothing back: the
+    class inherits first from the base whose ``_dispose`` does nothing. A detached one is not given back twice, also by
+    a llvmlite that has mended this."""
     from llvmlite.binding.newpassmanagers import NewPassManager
 
     try:
