@@ -42,7 +42,7 @@ class ImageError(StaticGradError):
     """An image that cannot be made, is damaged, or does not fit this process."""
 
 
-class RefusedError(StaticGradError):
+class ExecutionRefusedError(StaticGradError):
     """The system refuses memory for machine code, whatever code it is for."""
 
     def __init__(self, refusals: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ class LoadedImage:
 
     Raises:
         ImageError: the image does not fit this process.
-        RefusedError: the system refuses memory for machine code.
+        ExecutionRefusedError: the system refuses memory for machine code.
     """
 
     def __init__(self, image: CodeImage) -> None:
@@ -188,7 +188,7 @@ def _filled(image: CodeImage, addresses: list[int], base: int) -> bytearray:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-class _Memory:
+class _CodeMemory:
     """Mapped memory, given back with this object. Without a file it is of zeros.
 
     Raises:
@@ -217,11 +217,11 @@ class _Memory:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _loaded(image: CodeImage, filled: Callable[[int], bytearray]) -> _Memory:
+def _loaded(image: CodeImage, filled: Callable[[int], bytearray]) -> _CodeMemory:
     """An image in memory; ``filled`` gives its contents, by its address.
 
     Raises:
-        RefusedError: the system refuses memory for machine code.
+        ExecutionRefusedError: the system refuses memory for machine code.
     """
     refusals = []
     for way, how in ((_in_file, "a file in memory"), (_in_place, "memory that was written")):
@@ -229,14 +229,14 @@ def _loaded(image: CodeImage, filled: Callable[[int], bytearray]) -> _Memory:
             return way(image, max(image.size, image.protected), filled)
         except OSError as refusal:
             refusals.append(f"{how}: {refusal.strerror or refusal}")
-    raise RefusedError(refusals)
+    raise ExecutionRefusedError(refusals)
 
 
-def _in_file(image: CodeImage, nbytes: int, filled: Callable[[int], bytearray]) -> _Memory:
+def _in_file(image: CodeImage, nbytes: int, filled: Callable[[int], bytearray]) -> _CodeMemory:
     """The image in a file in memory, which is executable when it is mapped; its data are made writable instead."""
     with open(_memory_file(), "r+b", buffering=0) as file:
         file.truncate(nbytes)
-        memory = _Memory(nbytes, CODE, file.fileno())
+        memory = _CodeMemory(nbytes, CODE, file.fileno())
         contents = memoryview(filled(memory.address))
         while contents:
             contents = contents[file.write(contents) or 0 :]
@@ -260,9 +260,9 @@ def _memory_file() -> int:
         return os.memfd_create("staticgrad", os.MFD_CLOEXEC)
 
 
-def _in_place(image: CodeImage, nbytes: int, filled: Callable[[int], bytearray]) -> _Memory:
+def _in_place(image: CodeImage, nbytes: int, filled: Callable[[int], bytearray]) -> _CodeMemory:
     """The image in memory that is written, and then executable instead."""
-    memory = _Memory(nbytes, DATA)
+    memory = _CodeMemory(nbytes, DATA)
     contents = filled(memory.address)
     ctypes.memmove(memory.address, bytes(contents), len(contents))
     memory.protect(0, image.protected, CODE)

@@ -48,7 +48,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import numpy as np
 
 from staticgrad.errors import StaticGradError
-from staticgrad.runtime.image import RefusedError
+from staticgrad.runtime.image import ExecutionRefusedError
 from staticgrad.runtime.machinery import named_words, native_part, once
 from staticgrad.runtime.vectorcall import IS_FREE_THREADED, MethodDef, function_of, is_known
 
@@ -117,7 +117,7 @@ class _LockRuntime:
 
 def _new_machinery() -> _LockRuntime | None:
     """None where a lock is Python's own."""
-    with contextlib.suppress(RefusedError):  # then no program runs that would take the lock in machine code
+    with contextlib.suppress(ExecutionRefusedError):  # then no program runs that would take the lock in machine code
         return _LockRuntime() if _is_served() else None
     return None
 

@@ -14,7 +14,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.runtime import image, locks
-from staticgrad.runtime.image import CODE, DATA, CodeImage, LoadedImage, RefusedError
+from staticgrad.runtime.image import CODE, DATA, CodeImage, ExecutionRefusedError, LoadedImage
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
 needs_files_in_memory = pytest.mark.skipif(sys.platform != "linux", reason="files in memory are of Linux")
@@ -67,7 +67,7 @@ def test_programs_run_where_nothing_becomes_executable(tmp_path: Path) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rights of memory that images ask the system for."""
     rights = list[int]()
-    honest_map, honest_protect = image._Memory.__init__, image._Memory.protect
+    honest_map, honest_protect = image._CodeMemory.__init__, image._CodeMemory.protect
 
     def made(self: Any, nbytes: int, wanted: int, file: int = -1) -> None:
         rights.append(wanted)
@@ -77,8 +77,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rights.append(wanted)
         honest_protect(self, begin, end, wanted)
 
-    monkeypatch.setattr(image._Memory, "__init__", made)
-    monkeypatch.setattr(image._Memory, "protect", protect)
+    monkeypatch.setattr(image._CodeMemory, "__init__", made)
+    monkeypatch.setattr(image._CodeMemory, "protect", protect)
     return rights
 
 
@@ -162,7 +162,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_images
 def test_a_system_that_refuses_both_ways_is_told_with_the_way_out(refused: None) -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(ExecutionRefusedError) as caught:
         LoadedImage(COUNT)
     text = str(caught.value)
     assert "a file in memory: Permission denied; memory that was written: Permission denied" in text

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from staticgrad.compiler.emit.codegen import lock
 from staticgrad.config import host_arch
-from staticgrad.runtime.image import RefusedError
+from staticgrad.runtime.image import ExecutionRefusedError
 
 _numbers = itertools.count()  # names of libraries are unique in the process
 
@@ -48,7 +48,7 @@ class LoadedObjects:
     """Relocatable objects in memory: ``address`` of each of ``exports``. The code lives as long as this does.
 
     Raises:
-        RefusedError: the system refuses memory for machine code.
+        ExecutionRefusedError: the system refuses memory for machine code.
     """
 
     def __init__(self, contents: Sequence[bytes], exports: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class LoadedObjects:
             try:
                 self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
             except RuntimeError as error:  # LLVM says no more, but that code takes from elsewhere is known to be there
-                raise RefusedError([f"LLVM's loader: {error}"]) from error
+                raise ExecutionRefusedError([f"LLVM's loader: {error}"]) from error
             self._addresses = {name: int(self._tracker[name]) for name in exports}
 
     def address(self, name: str) -> int:
