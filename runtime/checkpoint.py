@@ -31,8 +31,9 @@ def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str,
         chosen: variables of the graph by their names in the file; default: all under their own names, and the random
             state.
     """
+    place = files.path_of(path)
     store.graph.settle_names()
-    files.replace(path, store.lock.shared(_file, store, chosen))  # values of one moment
+    files.replace(place, store.lock.shared(_file, store, chosen))  # values of one moment
 
 
 def copied(store: SessionState) -> tuple[dict[str, Array], dict[str, str]]:
@@ -75,6 +76,7 @@ def restore(
             or names that follow another order of declaration; nothing has changed.
         OSError: the file can't be read.
     """
+    path = files.path_of(path)
     store.graph.settle_names()
     values, notes = _read(path)
     numbers = checkpoint_file.random_state(path, notes)

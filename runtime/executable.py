@@ -20,7 +20,7 @@ from staticgrad.errors import FeedError, GraphError, StaticGradError, refuse_cop
 from staticgrad.extents import largest
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime import vectorcall
+from staticgrad.runtime import files, vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, known_symbols, types_of
 from staticgrad.runtime.compiler import Chosen, Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
@@ -581,14 +581,15 @@ class Executable(vectorcall.Forwarding):
         """
         from staticgrad.runtime.view import page
 
+        place = None if path is None else files.path_of(path)
         names = [x.name for x in self.feeds], [x.name for x in self._tensors]
         title = ", ".join(leaf.name for leaf in self._leaves)
         text = page(self._program(), *names, title=title, prices=self.memory.prices, profile=profile)
-        if path is None:
+        if place is None:
             from staticgrad.html.markup import Picture, framed
 
             return Picture(framed(text, VIEW_HEIGHT))
-        with open(path, "w", encoding="utf-8") as file:
+        with open(place, "w", encoding="utf-8") as file:
             file.write(text)
         return None
 

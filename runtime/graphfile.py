@@ -14,8 +14,18 @@ A text without the second line is read too: it may be edited, and what was damag
 a header, as ``graph.text(full=True)`` gives it. Nothing in a file is executed, and a file that lies beside is one of
 the same folder.
 
-The file beside has a part of its digest in its name: it is written first, then the text that names it replaces the one
-before, then what that one named is removed. Whoever reads finds one graph or the other at any moment.
+The file beside has a part of its digest in its name, so one rename publishes both: the arrays are written first, then
+the text that names them replaces the one before, then arrays that no text names are removed. Whoever reads finds one
+graph or the other at any moment:
+
+* Arrays are never replaced by others, and two writers of one content share a file. From its writing until the text that
+  names it is there, it is held (``files.held``), and what is held is not removed, whoever is done first.
+* A file is removed only if it is one of ours by its name and its notes, nobody holds it, and no text in the folder
+  names it, which is read while the file is locked: a text that was copied or renamed keeps its arrays. That also
+  removes the arrays of writers that were killed. Nothing is where files cannot be locked, or a folder has many files.
+* A reader that has opened a text may find its arrays gone. Then another text has been published meanwhile, which it
+  reads instead; if the text is still the same, the arrays are missing. No reader waits for a writer, and each turn of a
+  reader is the work of one.
 """
 
 from __future__ import annotations
@@ -37,7 +47,10 @@ VERSION = 1
 MAGIC = b"staticgrad graph "
 FORMAT = "staticgrad.graph."
 BINARY = ".sgb"  # how the name of a binary file ends
+BESIDE = ".safetensors"  # how the name of a file of arrays ends
+PART = 12  # digits of a digest in that name
 MOST_HEADER = 4096  # bytes of the lines before the graph
+MOST_LOOKED_AT = 1000  # files of a folder, in which a text may be that names arrays
 
 _FIRST = re.compile(r"staticgrad graph ([0-9]{1,9})\n")
 _DIGEST = re.compile(r"digest sha256 ([0-9a-f]{64})\n")
@@ -81,36 +94,78 @@ def write(path: str | os.PathLike[str], file: GraphFile) -> None:
     if "graph" in notes:
         files.replace(path, content)
         return
-    named, text = "", file.text
-    folder, name = os.path.split(os.path.realpath(path))
-    before = _named_before(path, name)
-    if values or file.state is not None:
-        # A blank in the name would end it: what the text says has none.
-        named = f"{re.sub(r'[^!-~]', '_', name)}.{digest[:12]}.safetensors"
-        text = f"arrays {named} sha256 {digest}\n{text}"
-        files.replace(os.path.join(folder, named), content)
-    header = f"{MAGIC.decode()}{VERSION}\ndigest sha256 {_digest_of(text)}\n"
-    files.replace(path, (header + text).encode())
-    if before and before != named:
+    target, before = files.replaceable(path)
+    folder, name = os.path.split(target)
+    stem, named, text = (
+        re.sub(r"[^!-~]", "_", name),
+        "",
+        file.text,
+    )  # a blank in a name would end it: what the text says has none
+    try:
+        with contextlib.ExitStack() as until_published:
+            if values or file.state is not None:
+                named = f"{stem}.{digest[:PART]}{BESIDE}"
+                until_published.enter_context(files.held(os.path.join(folder, named), content, before))
+                text = f"arrays {named} sha256 {digest}\n{text}"
+            header = f"{MAGIC.decode()}{VERSION}\ndigest sha256 {_digest_of(text)}\n"
+            files.replace(path, (header + text).encode())
+    finally:
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, before))
+            _remove_unnamed(target, stem)
 
 
 def _digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _named_before(path: str | os.PathLike[str], name: str) -> str:
-    """The file of arrays that the text at ``path`` names, if it has the name that ``write`` gave it; else ""."""
+# -- arrays that no text names ----------------------------------------------------------------------------------------
+
+
+def _remove_unnamed(target: str, stem: str) -> None:
+    """Remove the files of arrays beside a text whose names begin with ``stem``, and which no text of the folder names.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    folder = os.path.dirname(target)
+    ours = rf"{re.escape(stem)}\.[0-9a-f]{{{PART}}}{re.escape(BESIDE)}"
+    files.remove_abandoned(folder, ours)
+    names, named = os.listdir(folder), _arrays_named(target)
+    found = [name for name in names if re.fullmatch(ours, name) and name != named]
+    for name in found if len(names) <= MOST_LOOKED_AT else ():
+        with contextlib.suppress(OSError):
+            path = os.path.join(folder, name)
+            files.remove_unheld(path, lambda path=path: not _is_ours(path) or _is_named(path))  # type: ignore[misc]
+
+
+def _is_ours(path: str) -> bool:
+    """True if a file holds the arrays of a graph whose digest is a part of the file's name."""
     try:
-        files.check_regular(path)
-        with open(path, "rb") as file:
-            start = file.read(MOST_HEADER).decode(errors="replace").replace("\r\n", "\n")
-    except (FormatError, OSError):
+        notes = tensorfile.headers(path)[1]
+    except FormatError:
+        return False
+    digest = notes.get("digest", "")
+    return notes.get("format", "").startswith(FORMAT) and path.endswith(f".{digest[:PART]}{BESIDE}")
+
+
+def _is_named(path: str) -> bool:
+    """True if a text in the same folder names the file of arrays at a path, or if one can't be read."""
+    folder, name = os.path.split(path)
+    return any(_arrays_named(os.path.join(folder, other)) in (name, None) for other in os.listdir(folder))
+
+
+def _arrays_named(path: str) -> str | None:
+    """The name of the file of arrays that the text at a path names; "" if there is none, None if that can't be told."""
+    try:
+        with files.opened(path) as file:
+            start = file.read(MOST_HEADER)
+    except (FormatError, FileNotFoundError):
         return ""
-    found = re.match(f"{_FIRST.pattern}{_DIGEST.pattern}{_ARRAYS.pattern}", start)
-    ours = re.escape(re.sub(r"[^!-~]", "_", name)) + r"\.[0-9a-f]{12}\.safetensors"
-    return found[3] if found and re.fullmatch(ours, found[3]) else ""
+    except OSError:
+        return None
+    lines = start.decode(errors="replace").replace("\r\n", "\n")
+    found = re.match(f"{_FIRST.pattern}(?:{_DIGEST.pattern})?{_ARRAYS.pattern}", lines)
+    return found[3] if found else ""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -120,16 +175,17 @@ def is_graph(path: str | os.PathLike[str]) -> bool:
     """True if the file begins as that of a graph does, text or binary; a text without a header is none.
 
     Raises:
+        FormatError: the path is none, or names something else than a regular file.
         OSError: the file can't be read.
     """
-    try:
-        files.check_regular(path)
-        with open(path, "rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                return True
-        return tensorfile.headers(path)[1].get("format", "").startswith(FORMAT)
-    except FormatError:
-        return False
+    with files.opened(path) as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            return True
+        file.seek(0)
+        try:
+            return tensorfile.headers_of(file, path)[1].get("format", "").startswith(FORMAT)
+        except FormatError:
+            return False
 
 
 def read(path: str | os.PathLike[str]) -> GraphFile:
@@ -139,16 +195,21 @@ def read(path: str | os.PathLike[str]) -> GraphFile:
         FormatError: a damaged or foreign file, or one of a newer version.
         OSError: a file can't be read.
     """
-    size = files.check_regular(path).st_size
-    with open(path, "rb") as file:
-        start = file.read(tensorfile.LENGTH)
-        if not 0 < int.from_bytes(start, "little") <= size - tensorfile.LENGTH:  # as no text begins
-            return _read_text(path, start + file.read())
-    return _read_binary(path)
+    while True:
+        with files.opened(path) as file:
+            status, start = os.fstat(file.fileno()), file.read(tensorfile.LENGTH)
+            if 0 < int.from_bytes(start, "little") <= status.st_size - tensorfile.LENGTH:  # as no text begins
+                file.seek(0)
+                return _binary(path, *tensorfile.read_open(file, path))
+            try:
+                return _read_text(path, start + file.read())
+            except (FormatError, FileNotFoundError):
+                # Its number is given to no other file while this one is open.
+                if os.path.samestat(os.stat(path), status):
+                    raise
 
 
-def _read_binary(path: str | os.PathLike[str]) -> GraphFile:
-    values, notes = tensorfile.read(path)
+def _binary(path: str | os.PathLike[str], values: dict[str, Array], notes: dict[str, str]) -> GraphFile:
     version = _check_arrays(path, values, notes)
     if "graph" not in notes:
         raise FormatError(f"{path}: the arrays of a graph: expected the file that they lie beside, which has its text")

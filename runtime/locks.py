@@ -25,12 +25,13 @@ At most ``ROW`` threads hold a lock shared at a time; of those that wait, the on
 After a fork the child knows which of its threads is left: it frees what other threads held, and says for each lock
 whether one of those was ``WRITING``, that is, had begun to change what the lock guards.
 
-Where machine code cannot be called so (another interpreter, no POSIX threads) a lock is Python's own, which is as safe
-as a ``with`` statement.
+Where machine code cannot be called so (another interpreter, no POSIX threads, a system that refuses to execute it) a
+lock is Python's own, which is as safe as a ``with`` statement.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import operator
 import os
@@ -47,6 +48,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import numpy as np
 
 from staticgrad.errors import StaticGradError
+from staticgrad.runtime.image import ExecutionRefusedError
 from staticgrad.runtime.machinery import named_words, native_part, once
 from staticgrad.runtime.vectorcall import IS_FREE_THREADED, MethodDef, function_of, is_known
 
@@ -113,10 +115,14 @@ class _LockRuntime:
         return function_of(self._definition, new_capsule(words.ctypes.data, None, None), (lock, words, self))
 
 
-@once
-def _machinery() -> _LockRuntime | None:
+def _new_machinery() -> _LockRuntime | None:
     """None where a lock is Python's own."""
-    return _LockRuntime() if _is_served() else None
+    with contextlib.suppress(ExecutionRefusedError):  # then no program runs that would take the lock in machine code
+        return _LockRuntime() if _is_served() else None
+    return None
+
+
+_machinery = once(_new_machinery)
 
 
 def _is_served() -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
+from staticgrad.runtime.files import path_of
 from staticgrad.runtime.machine import sketch
 from staticgrad.tables import table
 
@@ -105,6 +106,7 @@ class Profile:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one call as a trace in Chrome's format (JSON), which Chrome and Perfetto open."""
+        place = path_of(path)
         events, begin = [], 0.0
         for k in self.kernels:
             rates = {"GFLOP/s": round(k.gflops, 2), "GB/s": round(k.gbytes, 2), "flops": k.flops, "bytes": k.bytes,
@@ -114,7 +116,7 @@ class Profile:
                 "dur": k.seconds * 1e6, "args": {**rates, "source": str(k.source or "")},
             })  # fmt: skip
             begin += k.seconds
-        with open(path, "w", encoding="utf-8") as file:
+        with open(place, "w", encoding="utf-8") as file:
             json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, file)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from staticgrad.compiler.program import SCRATCH, BufferPlan, KernelCost
 from staticgrad.errors import SourceLine, StaticGradError
 from staticgrad.frozen import frozen
+from staticgrad.runtime.files import path_of
 from staticgrad.tables import byte_text, count_text, table
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def plot_buffers(
     path: str | PathLike[str], buffers: Sequence[BufferPlan], arena_bytes: int, lower_bound_bytes: int, bound: str = ""
 ) -> None:
     """Draw each buffer as a rectangle from its first to its last step, at its offset."""
+    place = path_of(path)
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -167,7 +169,7 @@ def plot_buffers(
     axes.set_ylabel("offset in bytes")
     axes.set_title(f"arena of {byte_text(arena_bytes)}{bound and f' for {bound}'}")
     axes.legend(loc="upper right")
-    figure.savefig(path)
+    figure.savefig(place)
 
 
 @frozen

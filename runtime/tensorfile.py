@@ -25,7 +25,7 @@ import numpy as np
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
-from staticgrad.runtime.files import check_regular
+from staticgrad.runtime.files import opened
 from staticgrad.types import numpy_dtype
 
 DTYPES = {
@@ -106,10 +106,14 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]
         FormatError: a damaged file, or one of another format.
         OSError: the file can't be read.
     """
-    check_regular(path)
-    with open(path, "rb") as file:
-        entries, notes = _read_header(path, file)
-        data = file.read()
+    with opened(path) as file:
+        return read_open(file, path)
+
+
+def read_open(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """``read`` of an open file; ``path`` is for messages."""
+    entries, notes = _read_header(path, file)
+    data = file.read()
     values = {}
     for entry in entries:
         if entry.dtype not in DTYPES:
@@ -127,9 +131,13 @@ def headers(path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str, 
         FormatError: as ``read``.
         OSError: as ``read``.
     """
-    check_regular(path)
-    with open(path, "rb") as file:
-        entries, notes = _read_header(path, file)
+    with opened(path) as file:
+        return headers_of(file, path)
+
+
+def headers_of(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str, str]]:
+    """``headers`` of an open file; ``path`` is for messages."""
+    entries, notes = _read_header(path, file)
     return sorted(entries, key=lambda entry: entry.name), notes
 
 

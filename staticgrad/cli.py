@@ -319,9 +319,10 @@ def _intervals(path: Path) -> Sequence[Interval]:
     """The buffers of a CSV problem, or of the program of a saved graph's text."""
     from staticgrad.compiler.memory.problems import Interval, read_csv
     from staticgrad.filekinds import HEAD, is_graph_text
+    from staticgrad.runtime.files import opened
     from staticgrad.runtime.graphfile import is_graph
 
-    with path.open("rb") as file:
+    with opened(path) as file:
         is_text = is_graph_text(file.read(HEAD), 0)
     if not is_text and not is_graph(path):
         return read_csv(path)
@@ -370,10 +371,11 @@ def _compile(arguments: argparse.Namespace) -> None:
 
 
 def _view(arguments: argparse.Namespace) -> None:
+    from staticgrad.runtime.files import path_of
     from staticgrad.runtime.view import page
 
     program, feeds, fetches = _program(arguments.file)
-    out = arguments.out or arguments.file.with_suffix(".html")
+    out = Path(path_of(arguments.out or arguments.file.with_suffix(".html")))
     out.write_text(page(program, feeds, fetches, title=arguments.file.name), encoding="utf-8")
     print(f"{out}: {len(program.costs)} kernels, arena {program.arena_bytes} bytes")
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -52,9 +53,8 @@ def kind_of(path: Path) -> FileKind:
         FormatError: it is of no kind that is known.
         OSError: it can't be read.
     """
-    size = files.check_regular(path).st_size
-    with path.open("rb") as file:
-        head = file.read(HEAD)
+    with files.opened(path) as file:
+        head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
     for kind in KINDS:
         if kind.begins(head, size):
             return kind
@@ -179,7 +179,7 @@ def _program(path: Path) -> str:
 
 
 def _llvm(path: Path) -> str:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = files.read_regular(path)[0].decode(errors="replace")
     targets = re.findall(r'^target triple = "([^"\n]*)"', text, re.MULTILINE)
     defined = re.findall(r"^define (?!internal|private|linkonce)[^@\n]*@([\w.$-]+)", text, re.MULTILINE)
     declared = re.findall(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)", text, re.MULTILINE)

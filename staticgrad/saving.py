@@ -14,7 +14,7 @@ from staticgrad import nest
 from staticgrad.errors import FormatError, GraphError, StaticGradError
 from staticgrad.graph import Graph, GraphEntry, Node, Tensor, get_default_graph
 from staticgrad.parser import fits_declared, parse_saved
-from staticgrad.runtime import graphfile
+from staticgrad.runtime import files, graphfile
 from staticgrad.text import LISTED, ArraysBeside, print_saved
 from staticgrad.types import Shape, bind_size, symbols_of
 
@@ -69,6 +69,7 @@ def save_graph(
         >>> other.compile(fetches, feeds)([[1.0, 2.0]])
         array([[42.]], dtype=float32)
     """
+    place = files.path_of(path)
     if graph is None:
         graph = get_default_graph() if session is None else session.graph
     if not isinstance(graph, Graph):
@@ -77,7 +78,7 @@ def save_graph(
         raise GraphError("save_graph: expected a session of the graph that is saved, actual one of another graph")
     named: Mapping[str, Any] = graph.entries if entries is None else entries
     known = {name: _entry(graph, name, value) for name, value in named.items()}
-    beside = ArraysBeside(LISTED if os.fspath(path).endswith(graphfile.BINARY) else LARGEST_WITHIN, {})
+    beside = ArraysBeside(LISTED if place.endswith(graphfile.BINARY) else LARGEST_WITHIN, {})
     text = print_saved(graph, known, beside)
     state = None
     if session is not None:
@@ -85,7 +86,7 @@ def save_graph(
 
         session.store.check_open()
         state = checkpoint.copied(session.store)
-    graphfile.write(path, graphfile.GraphFile(text, beside.arrays, state))
+    graphfile.write(place, graphfile.GraphFile(text, beside.arrays, state))
 
 
 def load_graph(path: str | os.PathLike[str]) -> Graph:
@@ -107,7 +108,8 @@ def load_graph(path: str | os.PathLike[str]) -> Graph:
         >>> sg.Session(graph).run(graph.entries["loss"].fetches)
         array(5., dtype=float32)
     """
-    return graph_of(path, graphfile.read(path))
+    place = files.path_of(path)
+    return graph_of(place, graphfile.read(place))
 
 
 def graph_of(path: str | os.PathLike[str], file: graphfile.GraphFile) -> Graph:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import staticgrad as sg
 from staticgrad.graph import Graph
 from staticgrad.runtime.export.names import check_identifier, identifier, word
 from staticgrad.runtime.export.report import ExportReport
+from staticgrad.runtime.export.reserved import is_reserved
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only")
 LANGUAGES = [("gcc", "c99"), ("clang", "c2x"), ("g++", "c++11"), ("clang++", "c++20")]
@@ -94,19 +97,53 @@ def test_names_that_c_or_cpp_have_given_away_are_refused(tmp_path: Path) -> None
     taken = (
         "and not export explicit true nullptr asm typename alignas co_await char8_t thread_local constexpr exp free"
         " malloc printf memcmp exit nan size_t ptrdiff_t max_align_t int8_t uintptr_t uint_least16_t INT64_C UINT8_MAX"
-        " SIZE_MAX NULL linux index for memcpy main register"
+        " SIZE_MAX NULL linux index for memcpy main register stdin stdout stderr errno EOF INFINITY NAN assert va_start"
+        " va_list FILE time_t SIGINT SIG_DFL BUFSIZ RAND_MAX EXIT_SUCCESS EINTR ENOENT INT_MAX DBL_EPSILON M_PI PRIu64"
+        " LC_ALL CHAR_BIT bool complex I isnan signbit setjmp jmp_buf environ read write random getline strdup unix"
+        " i386 sinf sinf32x lgamma_r rand_r getc_unlocked lseek64 atomic_int mtx_lock std"
     )
     for given in taken.split():
         with pytest.raises(sg.GraphError, match="a name that C allows"):
             check_identifier(given)
         assert check_identifier(identifier(given)) == f"{given}_"
-    free = "train predict step nest x9 a__b INT_MAX threads Exp exp1"
+    free = (
+        "train predict step nest x9 a__b threads Exp exp1 total strike isotropic Sigma SIGMA E1 ENTRY M_step read_all"
+    )
     for given in free.split():
         assert check_identifier(given) == identifier(given) == word(given) == given
         for compiler, standard in COMPILERS:
             source = tmp_path / ("a.cpp" if "++" in compiler else "a.c")
             source.write_text(declared.replace("NAME", given))
             subprocess.run([compiler, f"-std={standard.replace('c', 'gnu', 1)}", *STRICT, str(source)], check=True)
+
+
+HEADERS = """
+    assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
+    stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+"""
+NO_CPP = ("complex", "stdatomic", "stdnoreturn", "tgmath", "threads")  # headers that C++ has otherwise, or not at all
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="no GNU compilers")
+@pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("gcc", "gnu17"), ("g++", "gnu++17")])
+def test_no_name_that_is_allowed_meets_one_of_a_header(compiler: str, standard: str, tmp_path: Path) -> None:
+    cpp = "++" in compiler
+    command = [compiler, "-x", "c++" if cpp else "c", f"-std={standard}", "-w"]
+    headers = "".join(f"#include <{name}.h>\n" for name in HEADERS.split() if not (cpp and name in NO_CPP))
+
+    def output(*arguments: str, source: str = headers) -> str:
+        return subprocess.run(
+            [*command, *arguments, "-"], input=source, capture_output=True, text=True, check=True
+        ).stdout
+
+    macros = set(re.findall(r"^#define ([A-Za-z]\w*)", output("-E", "-dM"), re.MULTILINE))
+    assert {"EOF", "INT_MAX", "stdin"} <= macros
+    assert not sorted(name for name in macros if not is_reserved(name))
+    found = set(re.findall(r"\b[A-Za-z]\w*", output("-E", "-P")))
+    allowed = sorted(name for name in found if not is_reserved(name))
+    assert len(allowed) > 20  # names of parameters and members
+    declared = "".join(f"int {name}(const void *const *in, void *const *out);\n" for name in allowed)
+    output("-fsyntax-only", source=headers + (f'extern "C" {{\n{declared}}}\n' if cpp else declared))
 
 
 @pytest.mark.parametrize("fetches", [{1.0: 0, "1.0": 1}, {(1, 2): 0, "(1, 2)": [1]}])

@@ -22,8 +22,9 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "staticgrad.tables", "staticgrad.plain",
         "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks", "staticgrad.world")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
-    ("what is loaded without a compiler", (
-        "staticgrad.runtime.image", "staticgrad.runtime.addresses", "staticgrad.runtime.export.interface")),
+    ("files, what is loaded without a compiler", (
+        "staticgrad.runtime.image", "staticgrad.runtime.addresses", "staticgrad.runtime.files",
+        "staticgrad.runtime.export.interface")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
     ("graph", ("staticgrad.graph", "staticgrad.scopes", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",

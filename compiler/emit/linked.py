@@ -11,8 +11,8 @@ runs one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from staticgrad.compiler.emit.codegen import LEVEL, TargetMachine, lock
@@ -112,12 +112,25 @@ def _optimize(llvm: Any, module: Any, machine: Any, stack: ExitStack) -> None:
     options = stack.enter_context(llvm.create_pipeline_tuning_options(speed_level=2))
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = stack.enter_context(llvm.create_pass_builder(machine, options))
-    stack.enter_context(builder.getModulePassManager()).run(module, builder)
-    passes = stack.enter_context(llvm.create_new_module_pass_manager())
+    passes = stack.enter_context(_disposed(builder.getModulePassManager()))
     passes.add_merge_functions_pass()
     passes.add_constant_merge_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, builder)
+
+
+@contextmanager
+def _disposed(passes: Any) -> Iterator[Any]:
+    """A pass manager of llvmlite, whose memory is given back at the end. Its own ``close`` gives nothing back: the
+    class inherits first from the base whose ``_dispose`` does nothing. A detached one is not given back twice, also by
+    a llvmlite that has mended this."""
+    from llvmlite.binding.newpassmanagers import NewPassManager
+
+    try:
+        yield passes
+    finally:
+        NewPassManager._dispose(passes)
+        passes.detach()
 
 
 def _section_bytes(llvm: Any, content: bytes) -> tuple[int, int]:

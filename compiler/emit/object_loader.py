@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 
 from staticgrad.compiler.emit.codegen import lock
 from staticgrad.config import host_arch
+from staticgrad.runtime.image import ExecutionRefusedError
 
 _numbers = itertools.count()  # names of libraries are unique in the process
 
@@ -44,7 +45,11 @@ def _jit() -> llvm.LLJIT:
 
 
 class LoadedObjects:
-    """Relocatable objects in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
+    """Relocatable objects in memory: ``address`` of each of ``exports``. The code lives as long as this does.
+
+    Raises:
+        ExecutionRefusedError: the system refuses memory for machine code.
+    """
 
     def __init__(self, contents: Sequence[bytes], exports: Sequence[str]) -> None:
         with lock:
@@ -53,7 +58,10 @@ class LoadedObjects:
                 builder.add_object_img(content)
             for name in exports:
                 builder.export_symbol(name)
-            self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
+            try:
+                self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
+            except RuntimeError as error:  # LLVM says no more, but that code takes from elsewhere is known to be there
+                raise ExecutionRefusedError([f"LLVM's loader: {error}"]) from error
             self._addresses = {name: int(self._tracker[name]) for name in exports}
 
     def address(self, name: str) -> int:

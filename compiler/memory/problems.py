@@ -15,10 +15,10 @@ import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from staticgrad.errors import FormatError, StaticGradError
 from staticgrad.frozen import frozen
+from staticgrad.runtime import files
 
 COLUMNS = ("id", "lower", "upper", "size")
 OFFSET = "offset"
@@ -69,7 +69,7 @@ def validate(intervals: Sequence[Interval], alignment: int) -> None:
 def read_csv(path: str | os.PathLike[str]) -> list[Interval]:
     """The problem in a file, in the order of its lines; ``FormatError`` names the file and the line at fault."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = files.read_regular(path)[0].decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{os.fspath(path)}: not UTF-8 text: {error.reason} at byte {error.start}") from error
     return parse_csv(text, source=os.fspath(path))
@@ -120,7 +120,7 @@ def _integer(field: object, column: str, where: str) -> int:
 
 def write_csv(path: str | os.PathLike[str], intervals: Sequence[Interval]) -> None:
     """Write a problem so that ``read_csv`` gives it back; a problem that cannot be written is a ``FormatError``."""
-    Path(path).write_text(format_csv(intervals), encoding="utf-8", newline="")
+    files.replace(path, format_csv(intervals).encode())
 
 
 def format_csv(intervals: Sequence[Interval]) -> str:

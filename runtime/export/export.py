@@ -23,14 +23,14 @@ from staticgrad import config
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.compiler.emit.triples import target_for
 from staticgrad.config import host_arch
-from staticgrad.errors import GraphError, StaticGradError
+from staticgrad.errors import FormatError, GraphError, StaticGradError
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier
 from staticgrad.runtime.export.options import ExportOptions, Format, InitialState, Optimize
 from staticgrad.runtime.export.programs import ExportedPrograms, Rename
 from staticgrad.runtime.export.report import ExportReport
-from staticgrad.runtime.files import replace as replace_file
+from staticgrad.runtime.files import path_of, replace_all
 from staticgrad.runtime.image import MACHINE
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ def _targets(names: str | Sequence[str] | None, format: Format) -> list[Target]:
 
 def _checked_path(given: str | os.PathLike[str], options: ExportOptions) -> Path:
     """The path of the file, if those beside it have names of their own."""
-    path = Path(os.fsdecode(given))
+    path = Path(path_of(given))
     if not path.name:
-        raise StaticGradError(f"export: expected the path of a file, actual {str(path)!r}")
+        raise FormatError(f"path: expected the path of a file, actual {str(path)!r}")
     beside = [HEADER, *([STATE] if options.initial_state == "file" else [])]
     if options.format != "program" and not options.is_casadi and path.suffix in beside:
         raise StaticGradError(f"export: expected another ending than that of a file beside it, actual {path}")
@@ -205,8 +205,7 @@ def _write_module(path: Path, made: ExportedPrograms) -> ExportReport:
         files[path.with_suffix(HEADER)] = text.encode()
     if made.initial and options.initial_state == "file":
         files[path.with_suffix(STATE)] = made.initial
-    for file, data in files.items():
-        replace_file(file, data)
+    replace_all(files.items())
     digest = hashlib.sha256(content).hexdigest()
     return ExportReport(tuple(files), made.interface, linked.code_bytes, linked.constant_bytes, digest)
 

@@ -66,8 +66,8 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedPr
             ...
         FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'
     """
-    name = os.fsdecode(path)
-    code = ProgramCode(program_file.parse(program_file.read(path, digest), name), name)
+    name = files.path_of(path)
+    code = ProgramCode(program_file.parse(program_file.read(name, digest), name), name)
     return LoadedProgram(ProgramInstance(code))
 
 
@@ -461,11 +461,11 @@ class LoadedProgram:
             FormatError: the path names no regular file.
             OSError: it can't be written.
         """
-        instance = self._instance
+        instance, place = self._instance, files.path_of(path)
         with instance.lock.reading():
             values = self.state
             random = None if instance.random is None else (int(instance.random[0]), int(instance.random[1]))
-        files.replace(path, checkpoint_file.to_bytes(values, random, {}))
+        files.replace(place, checkpoint_file.to_bytes(values, random, {}))
 
     @boundary
     def restore(self, path: str | os.PathLike[str]) -> None:
@@ -477,17 +477,17 @@ class LoadedProgram:
                 nothing has changed.
             OSError: the file can't be read.
         """
-        instance = self._instance
+        instance, path = self._instance, files.path_of(path)
         values, notes = checkpoint_file.read(path)
         random = checkpoint_file.random_state(path, notes)
         missing = [name for name in instance.arrays if name not in values]
         if missing:
-            raise FormatError(f"{os.fsdecode(path)}: the file lacks {', '.join(map(repr, missing))}")
+            raise FormatError(f"{path}: the file lacks {', '.join(map(repr, missing))}")
         for name, array in instance.arrays.items():
             value = values[name]
             if (value.shape, value.dtype) != (array.shape, array.dtype):
                 raise FormatError(
-                    f"{os.fsdecode(path)}: variable {name!r}\n  expected {array.dtype.name}{list(array.shape)}"
+                    f"{path}: variable {name!r}\n  expected {array.dtype.name}{list(array.shape)}"
                     f"\n  actual   {value.dtype.name}{list(value.shape)}"
                 )
         with instance.lock.writing(whole=False):
