@@ -167,6 +167,7 @@ class Made:
 
 MOST_TERMS = 64  # of a size, and factors in a term
 MOST_NESTED = 16  # quotients and positive parts within others
+MOST_ATOMS = 256  # of a size, those within others too
 MOST_ELEMENTS = 1 << 63  # that a size, or a factor in one, stands for
 
 
@@ -176,19 +177,19 @@ def as_size(value: Any) -> Size:
         return value
     if isinstance(value, Dim) and len(value.terms) <= MOST_TERMS:
         if all(len(atoms) <= MOST_TERMS and abs(factor) <= MOST_ELEMENTS for atoms, factor in value.terms):
-            _check_nesting(value, MOST_NESTED)
+            if _count(value, MOST_NESTED) > MOST_ATOMS:
+                raise FormatError("a size has too many terms")
             return value
         raise FormatError("a size has too many factors")
     raise FormatError(f"expected a size, actual {repr(value)[:80]}")
 
 
-def _check_nesting(size: Size, left: int) -> None:
+def _count(size: Size, left: int) -> int:
+    """The atoms in a size, and in what they are made of, ``left`` deep at most."""
     if left < 0:
         raise FormatError("a size has too many quotients or positive parts within others")
-    for atoms, _ in size.terms if isinstance(size, Dim) else ():
-        for atom in atoms:
-            for inner in sizes_in(atom):
-                _check_nesting(inner, left - 1)
+    atoms = [atom for atoms, _ in size.terms for atom in atoms] if isinstance(size, Dim) else []
+    return len(atoms) + sum(_count(inner, left - 1) for atom in atoms for inner in sizes_in(atom))
 
 
 # -- classes --------------------------------------------------------------------------------------------------------

@@ -511,14 +511,14 @@ def symbols_of(shape: Shape) -> Iterator[Symbol]:
 
 # -- extremes of sizes --------------------------------------------------------------------------------------------
 
-MOST_CASES = 4  # positive parts that bounds tell the cases of; of others they know that they are not negative
+MOST_PARTS = 4  # of a size that is simplified, and whose bounds are found case by case
 
 
 def positive_part(size: Size) -> Size:
     """``max(size, 0)``, of a size of numbers, of open ones, or of a range's.
 
-    It is a polynomial where that follows from sizes being at least 0. Equal functions of one open size have, for what
-    slices make, equal normal forms.
+    It is a polynomial where that follows from sizes being at least 0. Of few positive parts, as slices make them, equal
+    functions of one open size have equal normal forms.
 
     Raises:
         OpenSizeError: an extent is negative at some sizes of its range only.
@@ -533,16 +533,16 @@ def positive_part(size: Size) -> Size:
         return positive_part(size // divisor) * divisor
     if size.terms[-1][1] < 0:
         return size + positive_part(-size)
-    for monomial, factor in size.terms:
-        if len(monomial) == 1 and isinstance(part := monomial[0], PositivePart):
-            a: Size = size - factor * _normal({monomial: 1})
-            b = a + part.size * factor
-            if factor > 0 and _bounds(a)[1] <= 0:  # max(max(a, b), 0), where a is not above 0
-                return positive_part(b)
-            if factor < 0 and _bounds(b)[0] >= 0:  # max(min(a, b), 0), where b is not below 0
-                return positive_part(a) - positive_part(a - b)
-            if factor < 0 and _bounds(a)[0] >= 0:
-                return positive_part(b) - positive_part(b - a)
+    for part in _parts(size):
+        a: Size = _with(size, part, 0)
+        b: Size = _with(size, part, part.size)
+        factor = dict(size.terms).get((part,), 0)
+        if factor > 0 and _bounds(a)[1] <= 0:  # max(max(a, b), 0), where a is not above 0
+            return positive_part(b)
+        if factor < 0 and _bounds(b)[0] >= 0:  # max(min(a, b), 0), where b is not below 0
+            return positive_part(a) - positive_part(a - b)
+        if factor < 0 and _bounds(a)[0] >= 0:
+            return positive_part(b) - positive_part(b - a)
     return Dim((((PositivePart(size),), 1),))
 
 
@@ -556,20 +556,22 @@ def smaller(a: Size, b: Size) -> Size:
     return a - positive_part(a - b)
 
 
-def _bounds(size: Size, cases: int = MOST_CASES) -> tuple[float, float]:
+def _parts(size: Dim) -> list[PositivePart]:
+    """The positive parts of a size that has few, if each is in one term only, whose other atoms are not negative."""
+    holding = [m for m, _ in size.terms if any(isinstance(atom, PositivePart) for atom in m)]
+    found = [atom for monomial in holding for atom in monomial if isinstance(atom, PositivePart)]
+    few = len(found) == len(set(found)) <= MOST_PARTS
+    return found if few and all(_atom_bounds(atom)[0] >= 0 for m in holding for atom in m) else []
+
+
+def _bounds(size: Size, cases: int = MOST_PARTS) -> tuple[float, float]:
     """Numbers between which a size lies whatever the open sizes are, which are not negative."""
     if not isinstance(size, Dim):
         return size, size
-    parts = (a for monomial, _ in size.terms for a in monomial if isinstance(a, PositivePart))
-    part = next(parts, None) if cases else None
-    if part is not None:
-        factors = [factor for monomial, factor in size.terms if monomial == (part,)]
+    for part in _parts(size) if cases else ():  # the larger one of both cases, or the smaller one
         one, other = (_bounds(_with(size, part, by), cases - 1) for by in (0, part.size))
-        linear = sum(part in monomial for monomial, _ in size.terms) == len(factors) == 1
-        if linear:  # the larger one of both cases, or the smaller one
-            extreme = max if factors[0] > 0 else min
-            return extreme(one[0], other[0]), extreme(one[1], other[1])
-        return min(one[0], other[0]), max(one[1], other[1])
+        extreme = max if next(factor for monomial, factor in size.terms if part in monomial) > 0 else min
+        return extreme(one[0], other[0]), extreme(one[1], other[1])
     low: float = 0
     high: float = 0
     for monomial, factor in size.terms:
@@ -579,12 +581,12 @@ def _bounds(size: Size, cases: int = MOST_CASES) -> tuple[float, float]:
             ends = [_times(a, b) for a in (least, most) for b in _atom_bounds(atom)]
             least, most = min(ends), max(ends)
         low, high = low + least, high + most
-    for monomial, factor in size.terms if cases else ():
-        match monomial:  # of n - n // 2, 2*n - n is a multiple, but for what is rounded off
-            case (Quotient(numerator=numerator, denominator=Dim(terms=(((), int(by)),))) as quotient,) if by > 0:
-                multiple = _with(size, quotient, 0) * by + numerator * factor
+    rounded = [(m[0], factor) for m, factor in size.terms if len(m) == 1 and isinstance(m[0], Quotient)]
+    for quotient, factor in rounded if cases and len(rounded) <= MOST_PARTS else ():
+        match quotient.denominator.terms:
+            case (((), int(by)),) if by > 0:  # of n - n // 2, 2*n - n is the double, but for what is rounded off
                 off = abs(factor) * (by - 1)
-                least, most = _bounds(multiple, cases - 1)
+                least, most = _bounds(_with(size, quotient, 0) * by + quotient.numerator * factor, cases - 1)
                 least, most = (least - off, most) if factor > 0 else (least, most + off)
                 low, high = max(low, least / by), min(high, most / by)
     return low, high
@@ -854,7 +856,7 @@ def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
         for shape in shapes:
             other = shape[axis] if len(shape) >= -axis else 1
             if stretches(other):
-                size = size * other if stretches(size) and size != other else size
+                size = smaller(size, other) if stretches(size) else size
                 continue
             if stretches(size) or (isinstance(size, Dim) and isinstance(other, int)):
                 size = other if stretches(size) else _same(size, other, shapes, what)
