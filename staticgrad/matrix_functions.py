@@ -21,10 +21,9 @@ def funm(x: TensorLike, fn: Callable[[Tensor], Tensor]) -> Tensor:
     """Functions of symmetric matrices: V·diag(fn(w))·Vᵀ of the eigenvalues w and eigenvectors V of ``x``.
 
     ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Derivatives are right to the second order, at equal
-    eigenvalues, too, where those of ``eigh``'s vectors are NaN; a third one by ``x`` is a GradientError. They are
-    derivatives of other tensors that ``fn`` reads as well (two of them by such a tensor and by ``x`` only one at a
-    time in forward mode at equal eigenvalues). Matrices that differ from their transpose by more than a hundredth of
-    their largest element have NaN for eigenvalues.
+    eigenvalues, too, where those of ``eigh``'s vectors are NaN. A third one is a GradientError, and so is one by
+    another tensor that ``fn`` reads: xᵖ, as a function of p too, is ``funm(p * logm(x), sg.exp)``. Matrices that differ
+    from their transpose by more than a hundredth of their largest element have NaN for eigenvalues.
 
     Args:
         x: (…, n, n), n known when declared.
