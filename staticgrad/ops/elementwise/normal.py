@@ -15,6 +15,7 @@ import numpy as np
 from staticgrad.graph import Tensor
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import POSITIVE, binary, binary_cases, scaled, unary
+from staticgrad.ops.elementwise.error import normal_distribution, split_square
 from staticgrad.ops.elementwise.expressions import Expression, special
 from staticgrad.optable import Array, Namespace, Range
 from staticgrad.scalar import ScalarBuilder, V
@@ -25,6 +26,7 @@ _ROOT_HALF = math.sqrt(0.5)
 # (1 + 2x) exp(x²) erfc(x) in powers of (x - 15/4)/(x + 15/4), x from 0 on: interpolation at 26 Chebyshev nodes in 60
 # digits, 2^-53.2 of the result.
 _CENTER = 3.75
+_LARGEST = float(np.finfo(np.float64).max)
 _ERFCX = (
     1.2375126308378275, -0.14024059858554702, 0.0035854154854644583, 0.08227673849015109, -0.10880393014175023,
     0.09230432116019638, -0.05869339858961116, 0.02836227742154398, -0.009746579558275152, 0.0017556258321915355,
@@ -71,24 +73,15 @@ _QUANTILE = {
 # -- erfcx and the normal distribution ------------------------------------------------------------------------------
 
 
-def _split_square(x: E) -> tuple[E, E]:
-    """x² and its rounding error (Dekker, Numer. Math. 18, 1971), of x below 2^970."""
-    square = x * x
-    shifted = x * 134217729.0
-    high = shifted - (shifted - x)
-    low = x - high
-    return square, ((high * high - square) + 2.0 * high * low) + low * low
-
-
 def _grown(x: E) -> E:
     """exp(x²) of numbers up to 30."""
-    square, rest = _split_square(x)
+    square, rest = split_square(x)
     return square.exp() * (1.0 + rest)
 
 
 def _erfcx_of_positive(x: E) -> E:
-    few = x.minimum(1e300)
-    value = ((few - _CENTER) / (few + _CENTER)).polynomial(_ERFCX) / (1.0 + 2.0 * few)
+    few = x.minimum(_LARGEST)
+    value = ((few - _CENTER) / (few + _CENTER)).polynomial(_ERFCX) / (0.5 + few) * 0.5
     return x.isinf().where(0.0, value)
 
 
@@ -101,15 +94,11 @@ def _erfcx(attrs: object, enough: float, x: E) -> E:
     return (x < -27.0).where(math.inf, _scaled_complement(x))
 
 
-def _ndtr(attrs: object, enough: float, x: E) -> E:
-    return (x * -_ROOT_HALF).erfc() * 0.5
-
-
 def _log_ndtr(attrs: object, enough: float, x: E) -> E:
     def tail() -> E:
         return (_erfcx_of_positive((x * -_ROOT_HALF).maximum(0.0)) * 0.5).log() - x * x * 0.5
 
-    return (x < -1.0).either(tail, lambda: ((x * _ROOT_HALF).erfc() * -0.5).log1p())
+    return (x < -1.0).either(tail, lambda: (-(-x).normal()).log1p())
 
 
 def _quantile(p: E, rest: E, middle: E) -> E:
@@ -160,10 +149,9 @@ erfcinv = unary(
     example=("sg.erfcinv([1.0, 0.5, 1e-30])", "array([-0. , 0.4769..., 8.1486...], dtype=float32)"),
 )  # fmt: skip
 
-_formula = special(_ndtr)
 ndtr = unary(
-    "ndtr", "The distribution function of the standard normal distribution.", _formula.scalar, _formula.arrays, FLOAT,
-    scaled(lambda o, y, x: o.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))), tolerance=5.0,
+    "ndtr", "The distribution function of the standard normal distribution.", "normal", normal_distribution, FLOAT,
+    scaled(lambda o, y, x: o.gaussian(x) * (1 / math.sqrt(2 * math.pi))), tolerance=5.0,
     example=("sg.ndtr([0.0, 1.96, -40.0])", "array([0.5 , 0.975..., 0. ], dtype=float32)"),
 )  # fmt: skip
 
