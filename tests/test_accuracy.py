@@ -434,3 +434,79 @@ def sampled(name: str, dtype: np.dtype) -> tuple[Array, list[Any]]:
     x = x[x != 0]
     with mpmath.workdps(50):
         return x, [case.exact(M(float(v))) for v in x]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A function of two operands: reference, operands, bounds."""
+
+    exact: Callable[..., Any]
+    sample: Callable[[np.random.Generator, np.dtype], Sequence[Array]]
+    bounds: tuple[float, float] = (BOUND, BOUND)
+    call: Callable[..., sg.Tensor] | None = None
+
+
+def anything(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    """Pairs of all exponents, of similar ones, and ordinary ones, of both signs."""
+    wide = [rng.permutation(magnitudes(rng, dtype, 400)) for _ in range(2)]
+    like = wide[0] * np.exp(rng.uniform(-3, 3, wide[0].size)).astype(dtype)
+    ordinary = [rng.standard_normal(800).astype(dtype) * 5 for _ in range(2)]
+    pairs = [np.concatenate([wide[0], wide[0], ordinary[0]]), np.concatenate([wide[1], like, ordinary[1]])]
+    return [(x * rng.choice([-1, 1], x.size)).astype(dtype) for x in pairs]
+
+
+def bases_and_exponents(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    base = np.concatenate([magnitudes(rng, dtype, 400), np.exp(rng.standard_normal(800)), 1 + rng.uniform(-1, 1, 400) * 1e-3]).astype(dtype)
+    largest = 103.0 if dtype == F32 else 744.0
+    with np.errstate(all="ignore"):
+        exponent = rng.uniform(-1, 1, base.size) * largest / np.log(base.astype(float))
+    exponent = np.clip(np.nan_to_num(exponent, nan=1.0), -1e30, 1e30)
+    exponent[::7] = rng.integers(-5, 6, exponent[::7].size)
+    return base, exponent.astype(dtype)
+
+
+def cancelling(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    """Operands of logaddexp: of all sizes, and those whose result is near 0."""
+    x, y = anything(rng, dtype)
+    below = rng.uniform(0.05, 5, 500)
+    zero = np.concatenate([np.log1p(-np.exp(-below))])
+    return np.concatenate([x, -below.astype(dtype)]), np.concatenate([y, zero.astype(dtype)])
+
+
+def positive_pairs(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    x, y = anything(rng, dtype)
+    near_one = near(1.0, dtype)
+    return np.concatenate([x, rng.standard_normal(near_one.size).astype(dtype)]), np.concatenate([abs(y), near_one])
+
+
+def above_minus_one(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    x, y = anything(rng, dtype)
+    y = np.where(y <= -1, -y, y)
+    near_end = near(-1.0, dtype)
+    near_end = near_end[near_end > -1]
+    return np.concatenate([x, rng.standard_normal(near_end.size).astype(dtype)]), np.concatenate([y, near_end])
+
+
+def two_shapes(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    a, b = (np.concatenate([10 ** rng.uniform(-6, 9, 150), rng.uniform(0.01, 30, 250)]) for _ in range(2))
+    return a.astype(dtype), b.astype(dtype)
+
+
+def shape_and_argument(rng: np.random.Generator, dtype: np.dtype) -> Sequence[Array]:
+    a = np.concatenate([10 ** rng.uniform(-3, 2, 200), rng.uniform(0.1, 30, 200)])
+    x = np.concatenate([10 ** rng.uniform(-3, 2, 200), a[200:] * rng.uniform(0.2, 3, 200)])
+    return a.astype(dtype), x.astype(dtype)
+
+
+BINARY: dict[str, Binary] = {
+    "pow": Binary(power, bases_and_exponents),
+    "atan2": Binary(mpmath.atan2, anything),
+    "hypot": Binary(hypotenuse, anything),
+    "divide": Binary(lambda x, y: x / y, anything),
+    "logaddexp": Binary(log_add, cancelling),
+    "xlogy": Binary(lambda x, y: x * mpmath.log(y), positive_pairs),
+    "xlog1py": Binary(lambda x, y: x * from_slope(mpmath.log1p)(y), above_minus_one),
+    "betaln": Binary(log_beta, two_shapes),
+    "gammainc": Binary(lower_gamma, shape_and_argument),
+    "gammaincc": Binary(upper_gamma, shape_and_argument),
+}

@@ -17,9 +17,9 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare, refuse_in_place, shown_as
-from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
+from staticgrad.ops.elementwise.arithmetic import abs, add, divide, minimum, multiply
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.elementwise.elementary import tanh
+from staticgrad.ops.elementwise.elementary import exp
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.ops.elementwise.error import normal_distribution
 from staticgrad.optable import Array, Case, Namespace, Range, public
@@ -390,7 +390,13 @@ def mish(input: TensorLike, inplace: bool = False) -> Tensor:
     """
     refuse_in_place("mish", inplace)
     x = accepted("mish", FLOAT, input)[0]
-    return rounded_once(lambda x: multiply(x, tanh(softplus(x))), x)
+    return rounded_once(_mish, x)
+
+
+def _mish(x: Tensor) -> Tensor:
+    """silu(x)·(1 + w/(w·(w + 2) + 2)) with w = exp(x): no factor is denormal where the result is not."""
+    w = exp(minimum(x, 40.0))
+    return multiply(silu(x), add(divide(w, add(multiply(w, add(w, 2.0)), 2.0)), 1.0))
 
 
 @public

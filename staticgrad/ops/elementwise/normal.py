@@ -155,10 +155,18 @@ ndtr = unary(
     example=("sg.ndtr([0.0, 1.96, -40.0])", "array([0.5 , 0.975..., 0. ], dtype=float32)"),
 )  # fmt: skip
 
+
+
+def _log_ndtr_slope(o: Namespace, x: Tensor) -> Tensor:
+    """The density over ndtr(x), both times exp(x²/2) on the left."""
+    left = math.sqrt(2 / math.pi) / o.erfcx(o.minimum(x, 0.0) * -_ROOT_HALF)
+    return o.where(o.less(x, 0.0), left, o.gaussian(x) * (1 / math.sqrt(2 * math.pi)) / o.ndtr(x))
+
+
 _formula = special(_log_ndtr)
 log_ndtr = unary(
     "log_ndtr", "The logarithm of ndtr(x), accurate where that is tiny or nearly 1.", _formula.scalar, _formula.arrays,
-    FLOAT, scaled(lambda o, y, x: math.sqrt(2 / math.pi) / o.erfcx(x * -_ROOT_HALF)), Range(-8.0, 4.0), tolerance=5.0,
+    FLOAT, scaled(lambda o, y, x: _log_ndtr_slope(o, x)), Range(-8.0, 4.0), tolerance=5.0,
     example=("sg.log_ndtr([0.0, -40.0])", "array([-6.931...e-01, -8.046...e+02], dtype=float32)"),
 )  # fmt: skip
 
