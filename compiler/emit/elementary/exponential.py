@@ -192,9 +192,9 @@ SILU_LOW = {"float": -109.0, "double": -752.4}  # below, it is 0
 
 
 def _lifted_sigmoid(x: Num, low: float) -> Num:
-    """sigmoid(x) times a power of two, 2^SIGMOID_LIFT, with which no result is denormal: s / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that s + s·2^n is exact where it matters. The factor s,
-    a power of two, keeps the sum finite where the result is denormal. Results that vanish are 0 before the last
-    product, which would underflow."""
+    """sigmoid(x)·2^SIGMOID_LIFT, which is never denormal: 1 / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that
+    s + s·2^n is exact where it matters. The factor s, a power of two, keeps the sum finite where the sigmoid is
+    denormal. What vanishes, below ``low``, is 0 before the last product, which would underflow."""
     form = x.format
     small = SIGMOID_LIFT[x.element]
     shift = form.magic + (form.bias - small)  # of the rounding that leaves the exponent of s·2^n in the lowest bits

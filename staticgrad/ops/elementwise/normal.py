@@ -156,7 +156,6 @@ ndtr = unary(
 )  # fmt: skip
 
 
-
 def _log_ndtr_slope(o: Namespace, x: Tensor) -> Tensor:
     """The density over ndtr(x), both times exp(x²/2) on the left."""
     left = math.sqrt(2 / math.pi) / o.erfcx(o.minimum(x, 0.0) * -_ROOT_HALF)
@@ -260,7 +259,7 @@ def _sinc(attrs: object, enough: float, x: E) -> E:
 
 
 def _sinc_slope(attrs: object, enough: float, x: E) -> E:
-    near = abs(x) < 1.0
+    near = abs(x) < 0.5
     small, large = near.where(x, 0.0), near.where(1.0, x)
     sine, cosine = _sine_and_cosine(large)
     far = (cosine - sine / (large * math.pi)) / large
