@@ -103,7 +103,7 @@ ERFCX_STEP = 0.328125  # 31 of them reach to where erfc is 0 in float
 ERFC_VANISHES = 10.3  # within the last interval, and the power of two in exp(-t²) is one that vanishes
 
 
-GAUSSIAN_VANISHES = {"float": 10.21, "double": 27.3}  # over √2: the power of two in exp(-t²) is one that vanishes
+GAUSSIAN_VANISHES = {"float": 10.25, "double": 27.33}  # over √2: the power of two in exp(-t²) is one that vanishes
 
 
 @functools.cache

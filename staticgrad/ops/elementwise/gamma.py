@@ -111,8 +111,9 @@ class _Terms(Generic[V]):
 
 
 def _log_gamma_right(b: ScalarBuilder[V], x: V) -> V:
-    """For x from -3/4 on: 2 + v is brought into [5/4, 9/4) by the recurrence, so that v is exact; by Stirling's series
-    from 8 on. Between 5/4 and 9/4 there is no logarithm, and about 1 both terms are multiples of v = x - 1."""
+    """The logarithm of the magnitude of Gamma(x), x from -3/4 on.
+
+    2 + v is brought into [5/4, 9/4) by the recurrence, so that v is exact; Stirling's series from 8 on. Between 5/4 and 9/4 there is no logarithm, and about 1 both terms are multiples of v = x - 1."""
     k = _Terms(b, x.dtype)
     one, two = k.number(1), k.number(2)
     large, few, least = b.ge(x, k.number(_STIRLING_FROM)), b.lt(x, k.number(1.25)), b.lt(x, k.number(0.25))
@@ -170,7 +171,7 @@ def _zeta_less_one() -> tuple[float, ...]:
 
 
 def _exact_lgamma(x: float) -> float:
-    """From -10 to 10, where C's function may have few digits, by the series of DLMF 5.7.3."""
+    """The reference: from -10 to 10, where C's function may have few digits, by the series of DLMF 5.7.3."""
     if math.isinf(x) or _is_pole(x):
         return math.inf
     if -10 < x < -0.5:
@@ -204,7 +205,7 @@ lgamma = unary(
 
 
 def _digamma_right(b: ScalarBuilder[V], x: V, following: V | None = None) -> V:
-    """Of x for x > 0, or where ``following`` of x + 1, which is not rounded.
+    """Digamma of x > 0, or where ``following`` of x + 1, which is not rounded.
 
     The argument is brought into [1, 9/4) by the recurrence, whose terms are summed up as one quotient; the asymptotic
     series log(x) - 1/(2x) - sum of B_2j / (2j x^2j) from 9 on, of float32 from 4 on.
@@ -271,7 +272,7 @@ def _exact_digamma(x: float) -> float:
 
 
 def _decimal_digamma(z: Decimal) -> Decimal:
-    """With the digits that the sum loses next to its root."""
+    """Digamma with the digits that the sum loses next to its root."""
     with localcontext(prec=40):
         total = Decimal(0)
         while z < 100:
