@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, and what is made of them: tanh, sigmoid, sinh, cosh.
+"""exp, exp2, expm1, and what is made of them: tanh, sigmoid, silu, sinh, cosh.
 
 x = n·ln2 + r in two parts, a polynomial in r, and a scaling by 2^n.
 """

@@ -111,9 +111,11 @@ class _Terms(Generic[V]):
 
 
 def _log_gamma_right(b: ScalarBuilder[V], x: V) -> V:
-    """The logarithm of the magnitude of Gamma(x), x from -3/4 on.
+    """The logarithm of Gamma(x) of x from -3/4 on, of its magnitude below 0.
 
-    2 + v is brought into [5/4, 9/4) by the recurrence, so that v is exact; Stirling's series from 8 on. Between 5/4 and 9/4 there is no logarithm, and about 1 both terms are multiples of v = x - 1."""
+    By the recurrence 2 + v comes into [5/4, 9/4), so that v is exact; Stirling's series serves from 8 on. Between 5/4
+    and 9/4 there is no logarithm, and about 1 both terms are multiples of v = x - 1.
+    """
     k = _Terms(b, x.dtype)
     one, two = k.number(1), k.number(2)
     large, few, least = b.ge(x, k.number(_STIRLING_FROM)), b.lt(x, k.number(1.25)), b.lt(x, k.number(0.25))
