@@ -210,7 +210,7 @@ CASES = {
     "expm1": Case(mpmath.expm1, samples=(exponents,)),
     "sigmoid": Case(lambda x: 1 / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3))),
     "silu": Case(lambda x: x / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3), spread(-110, -85))),
-    "normal": Case(mpmath.ncdf, samples=(spread(-1.5, 3), spread(-14, 0), spread(-38.5, 0))),
+    "normal": Case(mpmath.ncdf, samples=(spread(-1.5, 3), spread(-14, 0), spread(-38.5, 0)), bounds=(2.0, 3.0)),
     "gaussian": Case(lambda x: mpmath.exp(-x * x / 2), samples=(spread(0, 14), spread(0, 38.6))),
     "tanh": Case(mpmath.tanh, samples=(spread(0.3, 1), spread(0, 0.1))),
     "sinh": Case(mpmath.sinh, samples=(exponents, spread(0.5, 1.5))),

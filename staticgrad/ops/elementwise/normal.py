@@ -75,7 +75,8 @@ _QUANTILE = {
 def _grown(x: E) -> E:
     """exp(x²) of numbers up to 30."""
     square, rest = split_square(x)
-    return square.exp() * (1.0 + rest)
+    grown: E = square.exp() * (1.0 + rest)
+    return grown
 
 
 def _erfcx_of_positive(x: E) -> E:
