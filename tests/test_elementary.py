@@ -209,6 +209,9 @@ CASES = {
     "exp2": Case(lambda x: mpmath.mpf(2) ** x, samples=(exponents,)),
     "expm1": Case(mpmath.expm1, samples=(exponents,)),
     "sigmoid": Case(lambda x: 1 / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3))),
+    "silu": Case(lambda x: x / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3), spread(-110, -85))),
+    "normal": Case(mpmath.ncdf, samples=(spread(-1.5, 3), spread(-14, 0), spread(-38.5, 0)), bounds=(2.0, 3.0)),
+    "gaussian": Case(lambda x: mpmath.exp(-x * x / 2), samples=(spread(0, 14), spread(0, 38.6))),
     "tanh": Case(mpmath.tanh, samples=(spread(0.3, 1), spread(0, 0.1))),
     "sinh": Case(mpmath.sinh, samples=(exponents, spread(0.5, 1.5))),
     "cosh": Case(mpmath.cosh, samples=(exponents,)),
@@ -236,7 +239,7 @@ def exactly(name: str, x: float) -> Any:
         with mpmath.workdps(40):
             slope = {"erf": 2 / mpmath.sqrt(mpmath.pi), "erfinv": mpmath.sqrt(mpmath.pi) / 2}.get(name, 1)
             return mpmath.mpf(x) * slope
-    if name in ("exp", "exp2", "expm1", "sinh", "cosh", "sigmoid", "tanh", "erf", "erfc"):
+    if name in ("exp", "exp2", "expm1", "sinh", "cosh", "sigmoid", "tanh", "erf", "erfc", "normal", "gaussian"):
         x = max(min(x, 2000.0), -2000.0)  # saturated long before, and slow for mpmath
     with mpmath.workdps(340 if name in ("sin", "cos", "tan") and abs(x) > 1e6 else 40):
         return CASES[name].reference(mpmath.mpf(x))
@@ -295,6 +298,9 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "exp2": [(INF, INF), (-INF, 0), (0, 1), (-0.0, 1), (10, 1024), (-3, 0.125), (1e30, INF), (-1e30, 0)],
     "expm1": [(INF, INF), (-INF, -1), (0, 0), (-0.0, -0.0), (1e30, INF), (-1e30, -1)],
     "sigmoid": [(INF, 1), (-INF, 0), (0, 0.5), (1e30, 1), (-1e30, 0), (-1e4, 0)],
+    "silu": [(INF, INF), (-INF, NAN), (0, 0), (-0.0, -0.0), (1e30, 1e30), (-1e30, -0.0), (-1e4, -0.0)],
+    "normal": [(INF, 1), (-INF, 0), (0, 0.5), (-0.0, 0.5), (1e30, 1), (-1e30, 0)],
+    "gaussian": [(INF, 0), (-INF, 0), (0, 1), (-0.0, 1), (1e30, 0), (-1e4, 0)],
     "tanh": [(INF, 1), (-INF, -1), (0, 0), (-0.0, -0.0), (1e30, 1), (-50, -1)],
     "sinh": [(INF, INF), (-INF, -INF), (0, 0), (-0.0, -0.0), (1e30, INF)],
     "cosh": [(INF, INF), (-INF, INF), (0, 1), (-1e30, INF)],

@@ -448,11 +448,20 @@ class Scalars:
     def sigmoid(self, x: Lane) -> Lane:
         return self._elementary(elementary.exponential.sigmoid, x)
 
+    def silu(self, x: Lane) -> Lane:
+        return self._elementary(elementary.exponential.silu, x)
+
     def erf(self, x: Lane) -> Lane:
         return self._elementary(elementary.error.erf, x)
 
     def erfc(self, x: Lane) -> Lane:
         return self._elementary(elementary.error.erfc, x)
+
+    def normal(self, x: Lane) -> Lane:
+        return self._elementary(elementary.error.normal, x)
+
+    def gaussian(self, x: Lane) -> Lane:
+        return self._elementary(elementary.error.gaussian, x)
 
     def erfinv(self, x: Lane) -> Lane:
         return self._elementary(elementary.error.erfinv, x)

@@ -43,7 +43,7 @@ DEFINED = {
     "elementwise.copies": "astype identity stop_gradient",
     "elementwise.elementary": "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p"
     " log2 logaddexp rsqrt sin sinh sqrt tan tanh",
-    "elementwise.error": "erf erfc erfinv",
+    "elementwise.error": "erf erfc erfinv gaussian",
     "elementwise.expressions": "",
     "elementwise.gamma": "digamma lgamma polygamma",
     "elementwise.incomplete_beta": "beta_density betainc betainc_by_shape betaln",

@@ -21,9 +21,9 @@ takes more than a hundred cycles (``tests/test_underflow.py``). Results that are
 
     number, rounding, exponent, lookup, rare
                                         what the functions are written with
-    exponential                         exp, exp2, expm1, tanh, sigmoid, sinh, cosh
+    exponential                         exp, exp2, expm1, tanh, sigmoid, silu, sinh, cosh
     logarithm, power                    log, log2, log10, log1p, pow
-    error                               erf, erfc, erfinv
+    error                               erf, erfc, erfinv, the normal distribution
     circular, inverse_circular          sin, cos, tan; asin, acos, atan
     remainder                           floating remainder and floored quotient
 """

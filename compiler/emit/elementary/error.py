@@ -1,4 +1,4 @@
-"""erf, erfc, and the inverse of erf."""
+"""erf, erfc, the inverse of erf, the normal distribution function and the bell curve that is its derivative."""
 
 from __future__ import annotations
 
@@ -103,6 +103,9 @@ ERFCX_STEP = 0.328125  # 31 of them reach to where erfc is 0 in float
 ERFC_VANISHES = 10.3  # within the last interval, and the power of two in exp(-t²) is one that vanishes
 
 
+GAUSSIAN_VANISHES = {"float": 10.25, "double": 27.33}  # over √2: the power of two in exp(-t²) is one that vanishes
+
+
 @functools.cache
 def erfcx_pieces() -> NDArray[np.float64]:
     """exp(t²)·erfc(t) around multiples of the step: the rounding error of the constant, the powers of the distance from
@@ -115,15 +118,25 @@ def erfcx_pieces() -> NDArray[np.float64]:
     return np.concatenate([found[:1] - constant, found[1:], [constant]])
 
 
-def _erfc_of_float(x: Num) -> Num:
+ROOT_HALF = math.sqrt(0.5)
+
+
+def _magnitude(x: Num, largest: float, halved: bool) -> tuple[Num, Num, Num]:
+    """t = |x|, at most ``largest``, and t² in two parts; ``halved`` of |x|·√½, whose square is not that of a rounded
+    number."""
+    t = abs(x).at_most(largest * math.sqrt(2.0) if halved else largest)
+    square, rest = two_product(t, t)
+    return (t * ROOT_HALF, square * 0.5, rest * 0.5) if halved else (t, square, rest)
+
+
+def _complement_of_float(x: Num, halved: bool) -> Num:
     """exp(-t²) times that, t² in two parts, added up from its small terms."""
-    t = abs(x).at_most(ERFC_VANISHES)
+    t, square, rest = _magnitude(x, ERFC_VANISHES, halved)
     index, d = interval(t, ERFCX_STEP)
     *powers, constant = (looked_up(index, x, row) for row in erfcx_pieces().tolist())
     small = powers[-1]
     for power in reversed(powers[:-1]):
         small = small.fma(d, power)
-    square, rest = two_product(t, t)
     n = square.fma(-math.log2(math.e), FLOAT.magic) - FLOAT.magic
     r = n.fma(-FLOAT.ln2_hi, -square) + n.fma(-FLOAT.ln2_lo, -rest)
     grown = (constant + small).fma(expm1_reduced(r), small)
@@ -131,25 +144,42 @@ def _erfc_of_float(x: Num) -> Num:
 
 
 def erfc(x: Num) -> Num:
-    """With t = |x|: exp(g(t) - t²)/t in double, the exponent summed up in parts, the quotient rounded once, and
+    return _complement(x, False)
+
+
+def normal(x: Num) -> Num:
+    """erfc(-x·√½) / 2."""
+    return _complement(-x, True) * 0.5
+
+
+def gaussian(x: Num) -> Num:
+    """exp(-x²/2) with x² in two parts."""
+    _, square, rest = _magnitude(x, GAUSSIAN_VANISHES[x.element], True)
+    mantissa, n = exp_of_sum(-square, -rest)
+    return scaled(mantissa, n)
+
+
+def _complement(x: Num, halved: bool) -> Num:
+    """erfc, ``halved`` of x·√½.
+
+    With t = |x|: exp(g(t) - t²)/t in double, the exponent summed up in parts, the quotient rounded once, and
     1 - erf(x) for small x. Float is computed in double as exp(-t²)·q·P(q), q = 1/(1 + t/4), after Shepherd and
     Laframboise (Math. Comp. 36, 1981), or in float piece by piece. 2 - that for negative x."""
     if is_piecewise(x):
-        return _erfc_of_float(x)
+        return _complement_of_float(x, halved)
     wide = to_double(x)
     if x.element == "float":
-        t = abs(wide).at_most(10.2)
+        t = abs(wide * ROOT_HALF if halved else wide).at_most(10.2)
         q = 1.0 / t.fma(0.25, 1.0)
         mantissa, n = exp_of_sum(-(t * t), t.const(0.0), EXP_SHORT)
         return from_double(_reflect(mantissa * power_of_two(n) * (q * polynomial(q, ERFCX)), wide), x)
-    t = abs(wide).at_most(27.3)
+    t, square, rest = _magnitude(x, 27.3, halved)
     above, above_rest = two_sum(t, t.const(1.25))
     inverse = 1.0 / (t * above)
     q = inverse * t
     product, error = two_product(q, above)
     q_rest = (((1.0 - product) - error) - q * above_rest) * q
     logarithm = polynomial((q - ERFC_CENTER) + q_rest, ERFC_LOG)
-    square, rest = two_product(t, t)
     n = ((logarithm + ERFC_LEVEL) - square).fma(math.log2(math.e), DOUBLE.magic) - DOUBLE.magic
     r, r_rest = two_sum(n.fma(-DOUBLE.ln2_hi, -square) + ERFC_LEVEL, n.fma(-DOUBLE.ln2_lo, logarithm))
     inverse = inverse * above
@@ -159,7 +189,8 @@ def erfc(x: Num) -> Num:
     low = curve.fma(inverse, (r + curve).fma(inverse_rest, inverse_rest))
     mantissa = r.fma(inverse, low) + inverse
     far = _reflect(scaled(mantissa, n), wide)
-    near = polynomial(x * x, ERF_SMALL["double"]).fma(-x, 1.0 - x)
+    side = t.copysign(x)
+    near = polynomial(t * t, ERF_SMALL["double"]).fma(-side, 1.0 - side)
     return (t < 0.8).where(near, far)
 
 

@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, and what is made of them: tanh, sigmoid, sinh, cosh.
+"""exp, exp2, expm1, and what is made of them: tanh, sigmoid, silu, sinh, cosh.
 
 x = n·ln2 + r in two parts, a polynomial in r, and a scaling by 2^n.
 """
@@ -124,8 +124,9 @@ def expm1(x: Num) -> Num:
     n, r = reduce_exp(x.at_most(form.exp_high).at_least(lowest))
     # half the power, so that it is finite where the result still is
     scale = (((n + form.magic).bits() << form.mantissa) + (form.one - (1 << form.mantissa))).real()
-    result = expm1_reduced(r).fma(scale, scale - 0.5)
-    return (result + result).copysign(x)
+    reduced_result = expm1_reduced(r)
+    result = reduced_result.fma(scale, scale - 0.5)
+    return n.equals(0.0).where(reduced_result, result + result).copysign(x)
 
 
 # (sinh x - x)/x^3 in x^2, x <= 1: 2^-31.5 and 2^-61.7
@@ -176,18 +177,33 @@ def _half_growth(x: Num) -> Num:
 
 
 def sigmoid(x: Num) -> Num:
-    """s / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that s + s·2^n is exact where it matters. The factor s,
-    a power of two, keeps the sum finite where the result is denormal. Results that vanish are 0 before the last
-    product, which would underflow."""
+    return _lifted_sigmoid(x, x.format.exp_low) * 2.0 ** -SIGMOID_LIFT[x.element]
+
+
+def silu(x: Num) -> Num:
+    """x·sigmoid(x), the power of two applied last where the sigmoid would be denormal."""
+    scale = x.const(2.0 ** -SIGMOID_LIFT[x.element])
+    negative = x < 0.0
+    return _lifted_sigmoid(x, SILU_LOW[x.element]) * negative.where(x, scale) * negative.where(scale, x)
+
+
+SIGMOID_LIFT = {"float": 32, "double": 64}
+SILU_LOW = {"float": -109.0, "double": -752.4}  # below, it is 0
+
+
+def _lifted_sigmoid(x: Num, low: float) -> Num:
+    """sigmoid(x)·2^SIGMOID_LIFT, which is never denormal: 1 / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that
+    s + s·2^n is exact where it matters. The factor s, a power of two, keeps the sum finite where the sigmoid is
+    denormal. What vanishes, below ``low``, is 0 before the last product, which would underflow."""
     form = x.format
-    small = 32 if form is FLOAT else 64
+    small = SIGMOID_LIFT[x.element]
     shift = form.magic + (form.bias - small)  # of the rounding that leaves the exponent of s·2^n in the lowest bits
-    limited = x.at_most((form.mantissa + 2) * math.log(2.0)).at_least(form.exp_low)
+    limited = x.at_most((form.mantissa + 2) * math.log(2.0)).at_least(low)
     biased = limited.fma(-math.log2(math.e), shift)
     r = reduced(-limited, biased - shift)
     scale = (biased.bits() << form.mantissa).real()
     denominator = expm1_reduced(r).fma(scale, scale + 2.0**-small)
-    return (x < form.exp_low).where(0.0, inverse(denominator)) * 2.0**-small
+    return (x < low).where(0.0, inverse(denominator))
 
 
 def sinh(x: Num) -> Num:

@@ -264,6 +264,9 @@ def iv(v: TensorLike, x: TensorLike) -> Tensor:
     Elementwise, with NumPy's broadcasting and promotion. Orders are whole, or numbers above -20; NaN of other ones, and
     of orders that are not whole at negative ``x``. Derived by ``x``; a derivative by ``v`` is refused.
 
+    In float64 errors grow with order and argument, as rounding these changes the result: by 4·(v + abs(x)) units in
+    the last place.
+
     Example:
         >>> sg.Session().run(sg.iv([0.0, 0.5, 3.0], 1.0)).round(4)
         array([1.2661, 0.9377, 0.0222], dtype=float32)

@@ -15,6 +15,7 @@ from typing import Any, Generic
 import numpy as np
 
 from staticgrad.frozen import frozen
+from staticgrad.ops.elementwise.error import normal_distribution
 from staticgrad.optable import NO_ATTRIBUTES, Array
 from staticgrad.scalar import ScalarBuilder, V
 
@@ -226,7 +227,7 @@ _METHODS = {
     "ge": np.greater_equal, "select": np.where, "logical_and": np.logical_and, "logical_or": np.logical_or,
     "logical_not": np.logical_not, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
     "floor": np.floor, "round": np.rint, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
-    "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, **_ONE_BY_ONE,
+    "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "normal": normal_distribution, **_ONE_BY_ONE,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 from typing import Generic
 
 import numpy as np
@@ -23,31 +24,51 @@ from staticgrad.optable import Array, Namespace, Range, public
 from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import integer
 
-# log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its
-# error is below 1e-18.
-LOG_GAMMA_2 = (
-    0.569365740945838319,
-    0.267581799398809714,
-    -0.0448058426973845986,
-    0.0108770015141976004,
-    -0.00309518229361740944,
-    0.000961097928552040569,
-    -0.000315059250352396328,
-    0.000107100210102349538,
-    -0.0000373533694002722953,
-    0.0000132757111302574063,
-    -4.78637998751422512e-6,
-    1.74564127540340403e-6,
-    -6.42141745195587259e-7,
-    2.3537239328440718e-7,
-    -8.77235842477466214e-8,
-    3.87207819519408326e-8,
-    -1.4586003484400256e-8,
-)
+# log(Gamma(2 + v)) / v in powers of v on [-3/4, 1/4], by the bytes of a float: interpolation at Chebyshev nodes in 80
+# digits, 2^-23.8 and 2^-53.7 of itself once rounded, of which 2^-27.9 and 2^-56.6 are the polynomial's.
+_AROUND_2 = {
+    4: (
+        0.42278432846069336, 0.32246702909469604, -0.06735225766897202, 0.020581452175974846, -0.0073865121230483055,
+        0.0028736013919115067, -0.0012097347062081099, 0.0006308240699581802, 0.00011751702550100163,
+        0.0003955615102313459,
+    ),
+    8: (
+        0.42278433509846713, 0.32246703342411326, -0.06735230105319767, 0.020580808427773923, -0.007385551028762679,
+        0.002890510331695684, -0.0011927539039353042, 0.0005096694948405424, -0.0002231550859715561,
+        9.945759080836898e-05, -4.491964674241342e-05, 2.052053718879593e-05, -9.487744447608211e-06,
+        4.142020064879751e-06, -2.22297080039024e-06, 1.8359777498788917e-06, 2.3831568905243507e-06,
+        4.047446372901842e-06, 2.58764175184737e-06, 8.890417043351835e-07,
+    ),
+}  # fmt: skip
+
+# The positive root of digamma in two parts, and that less one.
+_ROOT = {4: (1.4616321325302124, 1.2438149938918909e-08), 8: (1.4616321449683622, 9.549995429965697e-17)}
+_ROOT_BELOW = {4: (0.4616321325302124, 1.2438149938918909e-08), 8: (0.46163214496836236, -1.5522348162858677e-17)}
+
+# digamma(t) / (t - root) as a quotient of polynomials of t - root, t in [1, 9/4]: interpolation at Chebyshev nodes in
+# 80 digits, 2^-25.5 and 2^-53.8 of itself once rounded.
+_OVER_ROOT = {
+    4: (
+        (0.9676722288131714, 0.6950317025184631, 0.1085839495062828, 0.0011740297777578235),
+        (1.0, 1.1758060455322266, 0.3830717206001282, 0.03180947154760361),
+    ),
+    8: (
+        (
+            0.9676722454476212, 1.1963589554201657, 0.5289098579972606, 0.10259641155016054, 0.008451955736614987,
+            0.00022604460744476813, 4.0390993491702094e-07,
+        ),
+        (
+            1.0, 1.6938815101031863, 1.054487660608265, 0.3054334266577909, 0.04234624523532163, 0.0025369023002313933,
+            4.63189422824304e-05,
+        ),
+    ),
+}  # fmt: skip
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B2, B4, …
 _SHIFT = 10  # sums of reciprocal powers are taken term by term so far, then by their asymptotic series
 _STIRLING_FROM = 8.0
+# The argument from which digamma's asymptotic series is below half a unit in the last place with that many terms.
+_SERIES = {4: (4.0, 4), 8: (9.0, 8)}
 
 
 class _Terms(Generic[V]):
@@ -77,31 +98,37 @@ class _Terms(Generic[V]):
         """x minus the nearest integer."""
         return self.b.sub(x, self.b.round(x))
 
+    def cotangent(self, x: V) -> V:
+        """cot(pi x), also accurate where it is small: there it is the tangent of what is missing to pi/2."""
+        b, part = self.b, self.fraction(x)
+        size = b.abs(part)
+        steep = b.le(size, self.number(0.25))
+        tangent = b.tan(b.mul(self.number(math.pi), b.select(steep, size, b.sub(self.number(0.5), size))))
+        return b.copysign(b.select(steep, b.div(self.number(1), tangent), tangent), part)
+
 
 # -- lgamma ---------------------------------------------------------------------------------------------------------
 
 
-def _log_gamma_positive(b: ScalarBuilder[V], x: V) -> V:
-    """For x > 0: brought into [2, 3) by the recurrence where x is small, by Stirling's series elsewhere."""
+def _log_gamma_right(b: ScalarBuilder[V], x: V) -> V:
+    """The logarithm of Gamma(x) of x from -3/4 on, of its magnitude below 0.
+
+    By the recurrence 2 + v comes into [5/4, 9/4), so that v is exact; Stirling's series serves from 8 on. Between 5/4
+    and 9/4 there is no logarithm, and about 1 both terms are multiples of v = x - 1.
+    """
     k = _Terms(b, x.dtype)
     one, two = k.number(1), k.number(2)
-    large = b.ge(x, k.number(_STIRLING_FROM))
-    t = b.select(large, two, x)
-    below, above = one, one
-    for _ in range(2):
-        small = b.lt(t, two)
-        below = b.select(small, b.mul(below, t), below)
-        t = b.select(small, b.add(t, one), t)
-    for _ in range(int(_STIRLING_FROM) - 3):
-        high = b.ge(t, k.number(3))
+    large, few, least = b.ge(x, k.number(_STIRLING_FROM)), b.lt(x, k.number(1.25)), b.lt(x, k.number(0.25))
+    t, above = b.select(large, two, x), one
+    for _ in range(int(_STIRLING_FROM) - 2):
+        high = b.ge(t, k.number(2.25))
         lowered = b.sub(t, one)
         above = b.select(high, b.mul(above, lowered), above)
         t = b.select(high, lowered, t)
-    few = b.lt(x, two)
+    v = b.sub(t, b.select(least, k.number(0), b.select(few, one, two)))
+    below = b.abs(b.mul(x, b.select(least, b.add(x, one), one)))
     logarithm = b.log(b.select(large, x, b.select(few, below, above)))
-    logarithm = b.select(few, b.neg(logarithm), logarithm)
-    u = b.sub(t, two)
-    near = b.fma(u, k.polynomial(b.sub(u, k.number(0.5)), LOG_GAMMA_2), logarithm)
+    near = b.fma(v, k.polynomial(v, _AROUND_2[x.dtype.itemsize]), b.select(few, b.neg(logarithm), logarithm))
     r = b.div(one, b.select(large, x, one))
     series = tuple(value / (2 * j * (2 * j - 1)) for j, value in enumerate(BERNOULLI, start=1))
     tail = b.fma(r, k.polynomial(b.mul(r, r), series), k.number(0.5 * math.log(2 * math.pi)))
@@ -110,17 +137,19 @@ def _log_gamma_positive(b: ScalarBuilder[V], x: V) -> V:
 
 
 def log_gamma(b: ScalarBuilder[V], x: V) -> V:
-    """The logarithm of the magnitude of Gamma(x)."""
+    """The logarithm of the magnitude of Gamma(x); below -3/4 by |Gamma(x) Gamma(-x)| = pi / |x sin(pi x)|."""
     k = _Terms(b, x.dtype)
-    zero, infinity = k.number(0), k.number(math.inf)
-    negative = b.lt(x, zero)
-    pole = b.logical_or(b.eq(x, zero), b.logical_and(negative, b.eq(x, b.floor(x))))
-    boundless = b.logical_or(b.isinf(x), pole)
-    safe = b.select(boundless, k.number(1), x)
-    positive = _log_gamma_positive(b, b.select(negative, b.sub(k.number(1), safe), safe))
-    sine = b.abs(b.sin(b.mul(k.number(math.pi), k.fraction(safe))))
-    reflected = b.sub(b.log(b.div(k.number(math.pi), b.select(negative, sine, k.number(1)))), positive)
-    return b.select(boundless, infinity, b.select(negative, reflected, positive))
+    left = b.lt(x, k.number(-0.75))
+    right = _log_gamma_right(b, b.select(left, b.neg(x), x))
+
+    def reflected() -> V:
+        part = k.fraction(b.select(b.isinf(x), k.number(0), x))
+        sine = b.abs(b.mul(x, b.sin(b.mul(k.number(math.pi), part))))
+        pole = b.eq(part, k.number(0))
+        value = b.sub(b.log(b.div(k.number(math.pi), b.select(pole, k.number(1), sine))), right)
+        return b.select(pole, k.number(math.inf), value)
+
+    return b.either(left, reflected, lambda: right)
 
 
 def _scalar_lgamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
@@ -131,9 +160,33 @@ def _is_pole(x: float) -> bool:
     return x <= 0 and (math.isinf(x) or x == math.floor(x))
 
 
+@functools.cache
+def _zeta_less_one() -> tuple[float, ...]:
+    """The sums of n^-k over n from 2 on, k from 2 to 60: to 100 term by term, then by Euler and Maclaurin's formula."""
+
+    def of(k: int) -> float:
+        tail = 100.0 ** (1 - k) / (k - 1) + 100.0**-k / 2 + k * 100.0 ** (-k - 1) / 12
+        rest = -_rising(k, 3) * 100.0 ** (-k - 3) / 720 + _rising(k, 5) * 100.0 ** (-k - 5) / 30240
+        return math.fsum([float(n) ** -k for n in range(2, 100)] + [tail, rest])
+
+    return tuple(of(k) for k in range(2, 61))
+
+
 def _exact_lgamma(x: float) -> float:
+    """The reference: from -10 to 10, where C's function may have few digits, by the series of DLMF 5.7.3."""
     if math.isinf(x) or _is_pole(x):
         return math.inf
+    if -10 < x < -0.5:
+        sine = math.sin(math.pi * math.fabs(x - round(x)))
+        return math.log(math.pi / (-x * sine)) - _exact_lgamma(-x)
+    if 0 < x < 10:
+        v, product = x - (0 if x < 0.5 else 1 if x < 1.5 else 2), x if x < 0.5 else 1.0
+        while v > 0.5:
+            v -= 1
+            product *= v + 2
+        series = [zeta * (-v) ** k / k for k, zeta in enumerate(_zeta_less_one(), start=2)]
+        logarithm = math.log(product) if x >= 1.5 else -math.log(product) - math.log1p(v)
+        return math.fsum([v * 0.42278433509846714, *series, logarithm])
     try:
         return math.lgamma(x)
     except OverflowError:
@@ -141,8 +194,11 @@ def _exact_lgamma(x: float) -> float:
 
 
 lgamma = unary(
-    "lgamma", "The logarithm of the magnitude of Gamma(x); infinite at 0 and the negative integers.", _scalar_lgamma,
-    np.vectorize(_exact_lgamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.digamma(x)), Range(0.3, 12.0),
+    "lgamma",
+    "The logarithm of the magnitude of Gamma(x); infinite at 0 and the negative integers. Below -2, where it has zeros "
+    "between them, errors are up to 4 units in the last place of 1.",
+    _scalar_lgamma, np.vectorize(_exact_lgamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.digamma(x)),
+    Range(0.3, 12.0),
     tolerance=20.0,  # next to its zeros between the negative integers the reflection cancels,
     example=("sg.lgamma([1.0, 5.0, 0.0])", "array([0. , 3.1780..., inf], dtype=float32)"),
 )  # fmt: skip
@@ -150,33 +206,57 @@ lgamma = unary(
 # -- digamma --------------------------------------------------------------------------------------------------------
 
 
-def digamma_positive(b: ScalarBuilder[V], x: V) -> V:
-    """log(z) - 1/(2z) - sum of B_2j / (2j z^2j) at z = x + 10, minus 1/x, 1/(x + 1), … before it."""
+def _digamma_right(b: ScalarBuilder[V], x: V, following: V | None = None) -> V:
+    """Digamma of x > 0, or where ``following`` of x + 1, which is not rounded.
+
+    The argument is brought into [1, 9/4) by the recurrence, whose terms are summed up as one quotient; the asymptotic
+    series log(x) - 1/(2x) - sum of B_2j / (2j x^2j) from 9 on, of float32 from 4 on.
+    """
     k = _Terms(b, x.dtype)
-    one = k.number(1)
-    z = b.add(x, k.number(_SHIFT))
-    before = b.div(one, x)
-    for step in range(1, _SHIFT):
-        before = b.add(before, b.div(one, b.add(x, k.number(step))))
-    r = b.div(one, z)
+    size = x.dtype.itemsize
+    start, terms = _SERIES[size]
+    zero, one = k.number(0), k.number(1)
+    large, few = b.ge(x, k.number(start)), b.lt(x, one)
+    t = b.select(large, one, x)
+    above = b.select(few, k.number(-1), zero)
+    if following is not None:
+        above = b.add(above, b.select(following, one, zero))
+    below = b.select(b.eq(above, zero), one, x)
+    for _ in range(int(start) - 2):
+        high = b.ge(t, k.number(2.25))
+        lowered = b.sub(t, one)
+        above = b.select(high, b.fma(above, lowered, below), above)
+        below = b.select(high, b.mul(below, lowered), below)
+        t = b.select(high, lowered, t)
+    (root, rest), (root_below, rest_below) = _ROOT[size], _ROOT_BELOW[size]
+    distance = b.sub(t, b.select(few, k.number(root_below), k.number(root)))
+    distance = b.sub(distance, b.select(few, k.number(rest_below), k.number(rest)))
+    upper, lower = (k.polynomial(distance, c) for c in _OVER_ROOT[size])
+    near = b.add(b.div(b.mul(distance, upper), lower), b.div(above, below))
+    r = b.div(one, b.select(large, x, one))
     square = b.mul(r, r)
-    series = tuple(value / (2 * j) for j, value in enumerate(BERNOULLI, start=1))
-    tail = b.fma(square, k.polynomial(square, series), b.mul(k.number(0.5), r))
-    return b.sub(b.sub(b.log(z), tail), before)
+    series = tuple(value / (2 * j) for j, value in enumerate(BERNOULLI[:terms], start=1))
+    half = k.number(-0.5) if following is None else b.select(following, k.number(0.5), k.number(-0.5))
+    tail = b.sub(b.mul(half, r), b.mul(square, k.polynomial(square, series)))
+    return b.select(large, b.add(b.log(b.select(large, x, one)), tail), near)
+
+
+def digamma_positive(b: ScalarBuilder[V], x: V) -> V:
+    return _digamma_right(b, x)
 
 
 def _scalar_digamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
+    """digamma(1 - x) - pi cot(pi x) of negative x."""
     k = _Terms(b, x.dtype)
-    zero, one = k.number(0), k.number(1)
-    negative = b.lt(x, zero)
-    pole = b.logical_and(negative, b.eq(x, b.floor(x)))
-    safe = b.select(b.logical_or(pole, b.eq(x, zero)), one, x)
-    positive = digamma_positive(b, b.select(negative, b.sub(one, safe), safe))
-    tangent = b.tan(b.mul(k.number(math.pi), k.fraction(safe)))
-    cotangent = b.div(k.number(math.pi), b.select(negative, tangent, one))
-    value = b.select(negative, b.sub(positive, cotangent), positive)
-    value = b.select(pole, k.number(math.nan), value)
-    return b.select(b.eq(x, zero), b.div(k.number(-1), x), value)
+    negative = b.lt(x, k.number(0))
+    right = _digamma_right(b, b.abs(x), negative)
+
+    def reflected() -> V:
+        value = b.sub(right, b.mul(k.number(math.pi), k.cotangent(b.select(b.isinf(x), k.number(0), x))))
+        return b.select(b.eq(x, b.floor(x)), k.number(math.nan), value)
+
+    value = b.either(negative, reflected, lambda: right)
+    return b.select(b.eq(x, k.number(0)), b.div(k.number(-1), x), value)
 
 
 def _exact_digamma(x: float) -> float:
@@ -184,22 +264,40 @@ def _exact_digamma(x: float) -> float:
         return math.copysign(math.inf, -x)
     if _is_pole(x):
         return math.nan
-    if x < 0:
-        return _exact_digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
     if math.isinf(x) or math.isnan(x):
         return x
-    z, terms = x, []
-    while z < 30:
-        terms.append(-1 / z)
-        z += 1
-    r = 1 / z
-    terms += [math.log(z), -0.5 * r, -(r**2) / 12, r**4 / 120, -(r**6) / 252, r**8 / 240]
-    return math.fsum(terms)
+    if x > 0:
+        return float(_decimal_digamma(Decimal(x)))
+    with localcontext(prec=40):
+        mirrored = _decimal_digamma(1 - Decimal(x))
+    return float(mirrored) - math.pi * _cotangent(x)
+
+
+def _decimal_digamma(z: Decimal) -> Decimal:
+    """Digamma with the digits that the sum loses next to its root."""
+    with localcontext(prec=40):
+        total = Decimal(0)
+        while z < 100:
+            total -= 1 / z
+            z += 1
+        r = 1 / z
+        series = (r**2 / 12, -(r**4) / 120, r**6 / 252, -(r**8) / 240, r**10 / 132, -691 * r**12 / 32760, r**14 / 12)
+        return total + z.ln() - r / 2 - sum(series)
+
+
+def _cotangent(x: float) -> float:
+    """cot(pi x)."""
+    size = math.fabs(x - round(x))
+    value = 1 / math.tan(math.pi * size) if size <= 0.25 else math.tan(math.pi * (0.5 - size))
+    return math.copysign(value, x - round(x))
 
 
 digamma = unary(
-    "digamma", "The derivative of lgamma: Gamma'(x) / Gamma(x); NaN at the negative integers.", _scalar_digamma,
-    np.vectorize(_exact_digamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.polygamma(1, x)),
+    "digamma",
+    "The derivative of lgamma: Gamma'(x) / Gamma(x); NaN at the negative integers. Below 0, where it has a zero "
+    "between any two of them, errors are up to 4 units in the last place of 1 + log(1 - x).",
+    _scalar_digamma, np.vectorize(_exact_digamma, otypes=[np.float64]), FLOAT,
+    scaled(lambda o, y, x: o.polygamma(1, x)),
     Range(0.3, 12.0), tolerance=3.0,
     example=("sg.digamma([1.0, 0.0, -1.0])", "array([-0.5772..., -inf, nan], dtype=float32)"),
 )  # fmt: skip
@@ -250,12 +348,13 @@ def _scalar_polygamma(b: ScalarBuilder[V], attrs: PolygammaAttributes, x: V) -> 
     negative = b.lt(x, zero)
     safe = b.select(pole, one, x)
     positive = _polygamma_positive(b, order, b.select(negative, b.sub(one, safe), safe))
-    tangent = b.tan(b.mul(k.number(math.pi), k.fraction(safe)))
-    cotangent = b.div(one, b.select(negative, tangent, one))
-    polynomial = k.polynomial(cotangent, tuple(map(float, _cotangent_derivative(order))))
-    bent = b.mul(k.number(math.pi ** (order + 1)), polynomial)
-    mirrored = positive if order % 2 == 0 else b.neg(positive)
-    value = b.select(negative, b.sub(mirrored, bent), positive)
+
+    def reflected() -> V:
+        polynomial = k.polynomial(k.cotangent(safe), tuple(map(float, _cotangent_derivative(order))))
+        bent = b.mul(k.number(math.pi ** (order + 1)), polynomial)
+        return b.sub(positive if order % 2 == 0 else b.neg(positive), bent)
+
+    value = b.either(negative, reflected, lambda: positive)
     return b.select(pole, k.number(math.inf if order % 2 else math.nan), value)
 
 
@@ -265,8 +364,8 @@ def _exact_polygamma(order: int, x: float) -> float:
     if math.isinf(x) or math.isnan(x):
         return 0.0 if x > 0 else x
     if x < 0:
-        cotangent = 1 / np.tan(np.float64(math.pi * (x - round(x))))
-        bent = math.pi ** (order + 1) * sum(c * cotangent**i for i, c in enumerate(_cotangent_derivative(order)))
+        cotangent = np.float64(_cotangent(x))
+        bent = math.pi ** (order + 1) * sum(c * cotangent**i for i, c in enumerate(_cotangent_derivative(order)) if c)
         return float((-1) ** order * _exact_polygamma(order, 1 - x) - bent)
     s, r = order + 1, 1 / (x + 40)
     try:
@@ -305,6 +404,8 @@ POLYGAMMA = elementwise(
 @public
 def polygamma(n: int, x: TensorLike) -> Tensor:
     """The derivative of order ``n`` of ``digamma``; at 0 and the negative integers infinite for odd n, else NaN.
+
+    Errors are up to 4 units in the last place for n = 1 (6 below 0) and 20 for n = 2, and grow with n.
 
     Raises:
         GraphError: n is negative or no integer.

@@ -28,10 +28,32 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import BINARY_SHAPES, binary, binary_cases, elementwise, scaled
 from staticgrad.ops.elementwise.expressions import Expression, continued_fraction, derived_fraction, loop, special
-from staticgrad.ops.elementwise.gamma import BERNOULLI, LOG_GAMMA_2, digamma_positive
+from staticgrad.ops.elementwise.gamma import BERNOULLI, digamma_positive
 from staticgrad.optable import Case, Namespace, Range, public
 
 E = Expression[Any]
+# log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its
+# error is below 1e-18.
+_LOG_GAMMA_2 = (
+    0.569365740945838319,
+    0.267581799398809714,
+    -0.0448058426973845986,
+    0.0108770015141976004,
+    -0.00309518229361740944,
+    0.000961097928552040569,
+    -0.000315059250352396328,
+    0.000107100210102349538,
+    -0.0000373533694002722953,
+    0.0000132757111302574063,
+    -4.78637998751422512e-6,
+    1.74564127540340403e-6,
+    -6.42141745195587259e-7,
+    2.3537239328440718e-7,
+    -8.77235842477466214e-8,
+    3.87207819519408326e-8,
+    -1.4586003484400256e-8,
+)
+
 STIRLING_FROM = 8.0
 _UNIFORM_FROM, _UNIFORM_WITHIN = 20.0, 0.35  # of a, and of the distance of x/a from 1
 _ORDERS = 13  # of the uniform expansion in 1/a: the next is below 1e-17 at a = 20
@@ -54,12 +76,12 @@ def gamma_of_next(a: E, below: int = 8) -> E:
         high = t >= 1.0
         product = high.where(product * t, product)
         t = high.where(t - 1.0, t)
-    return (t * (t - 0.5).polynomial(LOG_GAMMA_2)).exp() * product / (1.0 + t)
+    return (t * (t - 0.5).polynomial(_LOG_GAMMA_2)).exp() * product / (1.0 + t)
 
 
 def log_gamma_of_next(a: E) -> E:
     """log(Gamma(1 + a)) of a in [0, 1], accurate also near 0."""
-    return a * (a - 0.5).polynomial(LOG_GAMMA_2) - a.log1p()
+    return a * (a - 0.5).polynomial(_LOG_GAMMA_2) - a.log1p()
 
 
 def log_excess(mu: E, ratio: E) -> E:
@@ -341,6 +363,9 @@ def gammainc(a: TensorLike, x: TensorLike) -> Tensor:
     It is the distribution function of the gamma distribution of shape ``a``. Elementwise, with NumPy's broadcasting and
     promotion; NaN of negative numbers. Derived by both operands to any order, but by ``a`` once.
 
+    In float64 errors grow with the distance of ``x`` from ``a``: to 1500 units in the last place where results are as
+    small as 1e-300.
+
     Example:
         >>> sg.Session().run(sg.gammainc([0.5, 2.0], [1.0, 1.0])).round(4)
         array([0.8427, 0.2642], dtype=float32)
@@ -354,6 +379,9 @@ def gammaincc(a: TensorLike, x: TensorLike) -> Tensor:
 
     Elementwise, with NumPy's broadcasting and promotion; NaN of negative numbers. Derived by both operands to any
     order, but by ``a`` once.
+
+    In float64 errors grow with the distance of ``x`` from ``a``: to 100 units in the last place where results are as
+    small as 1e-10.
 
     Example:
         >>> sg.Session().run(sg.gammaincc([0.5, 2.0], [0.0, 5.0])).round(4)

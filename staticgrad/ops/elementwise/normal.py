@@ -15,6 +15,7 @@ import numpy as np
 from staticgrad.graph import Tensor
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import POSITIVE, binary, binary_cases, scaled, unary
+from staticgrad.ops.elementwise.error import normal_distribution, split_square
 from staticgrad.ops.elementwise.expressions import Expression, special
 from staticgrad.optable import Array, Namespace, Range
 from staticgrad.scalar import ScalarBuilder, V
@@ -71,24 +72,16 @@ _QUANTILE = {
 # -- erfcx and the normal distribution ------------------------------------------------------------------------------
 
 
-def _split_square(x: E) -> tuple[E, E]:
-    """x² and its rounding error (Dekker, Numer. Math. 18, 1971), of x below 2^970."""
-    square = x * x
-    shifted = x * 134217729.0
-    high = shifted - (shifted - x)
-    low = x - high
-    return square, ((high * high - square) + 2.0 * high * low) + low * low
-
-
 def _grown(x: E) -> E:
     """exp(x²) of numbers up to 30."""
-    square, rest = _split_square(x)
-    return square.exp() * (1.0 + rest)
+    square, rest = split_square(x)
+    grown: E = square.exp() * (1.0 + rest)
+    return grown
 
 
 def _erfcx_of_positive(x: E) -> E:
-    few = x.minimum(1e300)
-    value = ((few - _CENTER) / (few + _CENTER)).polynomial(_ERFCX) / (1.0 + 2.0 * few)
+    few = x.isinf().where(1.0, x)
+    value = ((few - _CENTER) / (few + _CENTER)).polynomial(_ERFCX) / (0.5 + few) * 0.5
     return x.isinf().where(0.0, value)
 
 
@@ -101,15 +94,11 @@ def _erfcx(attrs: object, enough: float, x: E) -> E:
     return (x < -27.0).where(math.inf, _scaled_complement(x))
 
 
-def _ndtr(attrs: object, enough: float, x: E) -> E:
-    return (x * -_ROOT_HALF).erfc() * 0.5
-
-
 def _log_ndtr(attrs: object, enough: float, x: E) -> E:
     def tail() -> E:
         return (_erfcx_of_positive((x * -_ROOT_HALF).maximum(0.0)) * 0.5).log() - x * x * 0.5
 
-    return (x < -1.0).either(tail, lambda: ((x * _ROOT_HALF).erfc() * -0.5).log1p())
+    return (x < -1.0).either(tail, lambda: (-(-x).normal()).log1p())
 
 
 def _quantile(p: E, rest: E, middle: E) -> E:
@@ -160,17 +149,23 @@ erfcinv = unary(
     example=("sg.erfcinv([1.0, 0.5, 1e-30])", "array([-0. , 0.4769..., 8.1486...], dtype=float32)"),
 )  # fmt: skip
 
-_formula = special(_ndtr)
 ndtr = unary(
-    "ndtr", "The distribution function of the standard normal distribution.", _formula.scalar, _formula.arrays, FLOAT,
-    scaled(lambda o, y, x: o.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))), tolerance=5.0,
+    "ndtr", "The distribution function of the standard normal distribution.", "normal", normal_distribution, FLOAT,
+    scaled(lambda o, y, x: o.gaussian(x) * (1 / math.sqrt(2 * math.pi))), tolerance=5.0,
     example=("sg.ndtr([0.0, 1.96, -40.0])", "array([0.5 , 0.975..., 0. ], dtype=float32)"),
 )  # fmt: skip
+
+
+def _log_ndtr_slope(o: Namespace, x: Tensor) -> Tensor:
+    """The density over ndtr(x), both times exp(x²/2) on the left."""
+    left = math.sqrt(2 / math.pi) / o.erfcx(o.minimum(x, 0.0) * -_ROOT_HALF)
+    return o.where(o.less(x, 0.0), left, o.gaussian(x) * (1 / math.sqrt(2 * math.pi)) / o.ndtr(x))
+
 
 _formula = special(_log_ndtr)
 log_ndtr = unary(
     "log_ndtr", "The logarithm of ndtr(x), accurate where that is tiny or nearly 1.", _formula.scalar, _formula.arrays,
-    FLOAT, scaled(lambda o, y, x: math.sqrt(2 / math.pi) / o.erfcx(x * -_ROOT_HALF)), Range(-8.0, 4.0), tolerance=5.0,
+    FLOAT, scaled(lambda o, y, x: _log_ndtr_slope(o, x)), Range(-8.0, 4.0), tolerance=5.0,
     example=("sg.log_ndtr([0.0, -40.0])", "array([-6.931...e-01, -8.046...e+02], dtype=float32)"),
 )  # fmt: skip
 
@@ -264,7 +259,7 @@ def _sinc(attrs: object, enough: float, x: E) -> E:
 
 
 def _sinc_slope(attrs: object, enough: float, x: E) -> E:
-    near = abs(x) < 1.0
+    near = abs(x) < 0.5
     small, large = near.where(x, 0.0), near.where(1.0, x)
     sine, cosine = _sine_and_cosine(large)
     far = (cosine - sine / (large * math.pi)) / large
