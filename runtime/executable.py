@@ -484,9 +484,10 @@ class Executable(vectorcall.Forwarding):
             >>> exe.memory.arena_bytes >= exe.memory.lower_bound_bytes > 0
             True
             >>> print(exe.memory)
-            arena ... KiB, at least ... KiB alive at once
-            buffer    bytes  offset  steps   why                source
-            dot       40000       0  [0, 2)  read by sort_rows  ...
+            arena ... KiB, ... KiB of it scratch, at least ... KiB alive at once
+            buffer ... bytes ... offset  steps   why ... source
+            ...
+            dot ... 40000 ... [0, 2)  read by sort_rows ...
             ...
         """
         from staticgrad.runtime.reports import MemoryReport

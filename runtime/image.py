@@ -45,8 +45,10 @@ class ImageError(StaticGradError):
 class ExecutionRefusedError(StaticGradError):
     """The system refuses memory for machine code, whatever code it is for."""
 
-    def __init__(self, refusals: Sequence[str]) -> None:
-        super().__init__(
+    @staticmethod
+    def of(refusals: Sequence[str]) -> ExecutionRefusedError:
+        """The error that names what was tried."""
+        return ExecutionRefusedError(
             f"the system refuses to execute compiled programs ({'; '.join(refusals)}): STATICGRAD_BACKEND=reference"
             " computes with NumPy alone, and what is exported elsewhere as a 'shared' library is loaded as other"
             " libraries are"
@@ -229,7 +231,7 @@ def _loaded(image: CodeImage, filled: Callable[[int], bytearray]) -> _CodeMemory
             return way(image, max(image.size, image.protected), filled)
         except OSError as refusal:
             refusals.append(f"{how}: {refusal.strerror or refusal}")
-    raise ExecutionRefusedError(refusals)
+    raise ExecutionRefusedError.of(refusals)
 
 
 def _in_file(image: CodeImage, nbytes: int, filled: Callable[[int], bytearray]) -> _CodeMemory:

@@ -549,7 +549,7 @@ def test_integers_of_all_widths_wrap_multiply_index_and_add_up(dtype: np.dtype) 
     added = x.copy()
     with np.errstate(all="ignore"):
         np.add.at(added, where % 5, x)
-        wanted = [x + x, x * x, np.int64(3), matrix @ matrix.T, table[where], np.cumsum(x.astype(np.int64)), x.max(),
+        wanted = [x + x, x * x, np.sum(x[2:]), matrix @ matrix.T, table[where], np.cumsum(x), x.max(),
                   np.int64(3), added, np.sort(x), x // 2, x.astype(np.float32), x.astype(float).mean()]  # fmt: skip
     for a, b in zip(got, wanted, strict=True):
         assert a.dtype == np.asarray(b).dtype

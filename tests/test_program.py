@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.nets import Training, lenet, mlp, resnet20, training
+from support.targets import CURRENT
 from test_op_table import test_derivatives_agree_with_finite_differences_and_each_other as check_derivatives
 
 import staticgrad as sg
@@ -157,7 +158,7 @@ def test_a_kernel_that_computes_something_else_is_caught(monkeypatch: pytest.Mon
     monkeypatch.setitem(OPS, "tanh", wrong)
     monkeypatch.setenv("STATICGRAD_CACHE", "0")  # where the right program is kept
     with pytest.raises(AssertionError, match="tanh"):
-        check_values(wrong, monkeypatch)
+        check_values(wrong, CURRENT, monkeypatch)
 
 
 def test_a_region_with_a_wrong_type_is_refused() -> None:

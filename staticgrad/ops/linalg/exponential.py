@@ -151,7 +151,7 @@ def expm(x: TensorLike) -> Tensor:
     Source: N. Higham, The scaling and squaring method for the matrix exponential revisited (2005).
 
     Example:
-        >>> sg.Session().run(sg.linalg.expm([[0.0, np.pi / 2], [-np.pi / 2, 0.0]])).round(4)
+        >>> sg.Session().run(sg.linalg.expm([[0.0, np.pi / 2], [-np.pi / 2, 0.0]])).round(4) + 0.0
         array([[ 0.,  1.],
                [-1.,  0.]], dtype=float32)
     """

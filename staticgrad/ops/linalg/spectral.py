@@ -341,7 +341,7 @@ def logm(x: TensorLike) -> Tensor:
         GraphError: no square matrices of a size known when declared.
 
     Example:
-        >>> sg.Session().run(sg.linalg.logm(sg.eye(2) * np.exp(2.0))).round(4)
+        >>> sg.Session().run(sg.linalg.logm(sg.eye(2) * float(np.exp(2.0)))).round(4)
         array([[2., 0.],
                [0., 2.]])
     """
