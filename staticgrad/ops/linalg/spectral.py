@@ -343,7 +343,7 @@ def logm(x: TensorLike) -> Tensor:
     Example:
         >>> sg.Session().run(sg.linalg.logm(sg.eye(2) * float(np.exp(2.0)))).round(4)
         array([[2., 0.],
-               [0., 2.]])
+               [0., 2.]], dtype=float32)
     """
     o = FUNCTIONS
 
