@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from support.selection import rotating
 from support.targets import HERE
 
 import staticgrad as sg
@@ -115,8 +117,7 @@ def test_a_running_sum_keeps_the_sign_of_zero() -> None:
     assert np.signbit(got).all()
 
 
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize(("dtype", "target"), rotating(product([np.float32, np.float64, np.int32, np.int64], HERE)))
 def test_running_sums_of_many_short_rows(target: str, dtype: type, monkeypatch: Any) -> None:
     """They are run together: nothing passes from one row to the next, and nothing is written behind the last."""
     monkeypatch.setenv("STATICGRAD_TARGET", target)
@@ -162,8 +163,9 @@ def test_equal_elements_keep_their_order(target: str, dtype: Any, length: int, m
     np.testing.assert_array_equal(got[3], np.sort(values)[:, ::-1])
 
 
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
+@pytest.mark.parametrize(
+    ("dtype", "target"), rotating(product([np.float32, np.float64, np.int32, np.int64, np.uint8], HERE))
+)
 def test_many_rows_are_sorted_side_by_side(target: str, dtype: Any, monkeypatch: Any) -> None:
     """Equal elements keep their order, NaN is the largest; nothing is written behind the last row."""
     monkeypatch.setenv("STATICGRAD_TARGET", target)

@@ -23,7 +23,7 @@ from staticgrad.compiler.regions.ranges import RangeError
 GIVEN = os.environ.pop("STATICGRAD_RANDOM_SIZES", "")
 COUNT = int(GIVEN or "160")
 CHUNK = 4  # programs
-QUICK = 10  # chunks of which one is tried always
+QUICK = 20  # chunks of which one is tried always
 TOLERANCE = 1e-8
 Kind = Literal["ranges", "exact"]
 Outcome = list[Array] | str  # the class of an error
