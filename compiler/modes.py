@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from staticgrad.compiler.emit.isa import ISA
 from staticgrad.extents import highest
 
 taken: Counter[str] = Counter()
@@ -36,10 +37,10 @@ GIVEN = {"Facts", "Access", "Machine", "ProductCosts"}  # of what is planned, an
 _isa = ""  # of the program that is compiled now, or was last
 
 
-def count_on(isa: str) -> None:
+def count_on(isa: ISA) -> None:
     """Count what is chosen from now on as chosen on this instruction set."""
     global _isa
-    _isa = isa
+    _isa = isa.name
 
 
 def took(mode: str, is_so: bool = True) -> None:

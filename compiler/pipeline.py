@@ -61,7 +61,7 @@ Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Program:
     """Compile: see the module's docstring for the stages. What is ``pinned`` lies in the arena before the program
     runs."""
-    count_on(options.target.isa.name)
+    count_on(options.target.isa)
     stages = Stages()
     stages.region("cut", region)
     for step in PASSES:

@@ -54,6 +54,7 @@ nitpick_ignore_regex = [
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     ("py:class", r"staticgrad\.(functions\.ArrayFunction|minimization\.OptimizeResult)"),  # told of where they are made
     ("py:class", r"staticgrad\.(scopes\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
+    ("py:class", r"A named tuple|staticgrad\.(dtypes\.FloatInfo|ops\.linalg\.results\.\w+)"),  # by their docstrings
     ("py:class", r"staticgrad\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 

@@ -46,6 +46,7 @@ def cases(isa: str) -> Iterator[tuple[int, str]]:
             yield first + 2 * number + 1 - odd, f"{isa}-small"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HERE)
 def test_drawn_programs_take_every_mode_of_every_planner(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, missing = taken(isa), set(declared_on(isa))

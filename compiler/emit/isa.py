@@ -77,6 +77,23 @@ AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_l
                  scales=True, estimates=True, compresses=True, looks_up=True, prefetches=True, unwinds=True,
                  guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS)  # fmt: skip
 
+
+@frozen
+class SignedMove:
+    """The names of AVX's masked accesses of an element: its bytes, the integer whose sign is the mask, the family of
+    instructions and the suffix in LLVM's intrinsics."""
+
+    nbytes: int
+    integer: str
+    family: str
+    suffix: str
+
+
+SIGNED_MOVES = {
+    "float": SignedMove(4, "i32", "avx", "ps"), "double": SignedMove(8, "i64", "avx", "pd"),
+    "i32": SignedMove(4, "i32", "avx2", "d"), "i64": SignedMove(8, "i64", "avx2", "q"),
+}  # fmt: skip
+
 # -- of machines on which no process of Python runs --------------------------------------------------------------------
 
 RISCV64_ISA = ISA("riscv64", 1, 32, "riscv64", fma=True, guarded=True, cpu="generic-rv64",

@@ -22,6 +22,7 @@ from dataclasses import field
 import numpy as np
 
 from staticgrad.compiler.emit import parts
+from staticgrad.compiler.emit.isa import SIGNED_MOVES
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
 from staticgrad.extents import Atom, Extent, OpenSize, at_most, is_open
@@ -37,23 +38,6 @@ SCALAR_TYPES = {
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
 _CUT = ("i8", "i16", "i32")  # elements that may have been cut short
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
-
-
-@frozen
-class _Signed:
-    """The names of AVX's masked accesses of an element: its bytes, the integer whose sign is the mask, the family of
-    instructions and the suffix in LLVM's intrinsics."""
-
-    nbytes: int
-    integer: str
-    family: str
-    suffix: str
-
-
-_SIGNED = {
-    "float": _Signed(4, "i32", "avx", "ps"), "double": _Signed(8, "i64", "avx", "pd"),
-    "i32": _Signed(4, "i32", "avx2", "d"), "i64": _Signed(8, "i64", "avx2", "q"),
-}  # fmt: skip
 
 
 @functools.cache
@@ -645,15 +629,15 @@ class Function:
         and these lanes are not zero (20 to 22). So it must not see through a mask: only those written as literals,
         which are of one register, are left to it."""
         isa = self.target.isa
-        if not isa.masked_loads or isa.predicated or element_of(type_) not in _SIGNED:
+        if not isa.masked_loads or isa.predicated or element_of(type_) not in SIGNED_MOVES:
             return False
         is_literal = not mask.text.startswith("%")
-        return not (is_literal and lanes_of(type_) * _SIGNED[element_of(type_)].nbytes <= isa.vector_bytes)
+        return not (is_literal and lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes <= isa.vector_bytes)
 
     def _registers(self, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
         """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
         its lanes as signs; lanes behind the last are off."""
-        signed, lanes = _SIGNED[element_of(type_)], lanes_of(type_)
+        signed, lanes = SIGNED_MOVES[element_of(type_)], lanes_of(type_)
         width = min(self.target.isa.vector_bytes // signed.nbytes, max(lanes, 16 // signed.nbytes))
         off = Value("zeroinitializer", mask.type)
         for first in range(0, lanes, width):
@@ -662,7 +646,10 @@ class Function:
             yield first, vector(element_of(type_), width), self.cast("sext", part, signed.integer)
 
     def _at_signs(self, what: str, type_: str, pointer: Value, signs: Value, *stored: Value) -> Value:
-        signed, is_wide = _SIGNED[element_of(type_)], lanes_of(type_) * _SIGNED[element_of(type_)].nbytes == 32
+        signed, is_wide = (
+            SIGNED_MOVES[element_of(type_)],
+            lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes == 32,
+        )
         name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{'.256' if is_wide else ''}"
         return self.intrinsic(name, "void" if stored else type_, pointer, signs, *stored)
 
