@@ -61,7 +61,7 @@ class LoadedObjects:
             try:
                 self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
             except RuntimeError as error:  # LLVM says no more, but that code takes from elsewhere is known to be there
-                raise ExecutionRefusedError([f"LLVM's loader: {error}"]) from error
+                raise ExecutionRefusedError.of([f"LLVM's loader: {error}"]) from error
             self._addresses = {name: int(self._tracker[name]) for name in exports}
 
     def address(self, name: str) -> int:
