@@ -267,7 +267,7 @@ def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
     """``input`` times the standard normal distribution function of it (Hendrycks and Gimpel, arXiv:1606.08415).
 
     Tiny results on the left have all their digits, unless they are denormal (errors of 30 units of the least one).
-    Those of the approximation are as good as the rounding of the argument u of its x/2·(1 + tanh(u)) allows: 6·|u|
+    Those of the approximation are as good as the rounding of the argument u of its x/2·(1 + tanh(u)) allows: 6·abs(u)
     units in the last place there.
 
     Args:
