@@ -1,7 +1,7 @@
 """Modes: the ways in which programs are run, counted as planners choose them, for whoever asks what has been tried.
 
 Input: what a planner decided, as the plan that it gives or as a sentence. Output: how often each was chosen in
-this process, in all and on each instruction set. A mode of a plan is named after the class and the attribute that say
+this process, on each instruction set. A mode of a plan is named after the class and the attribute that say
 it, such as ``Tiling.far: yes`` or ``NestPlan.panel: none``. Attributes say one that are true or false, there or not,
 empty or filled, and those named here that count pieces of what need not be cut, or measure what need not be there;
 other numbers do not.
@@ -12,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from staticgrad.compiler.emit.isa import ISA
 from staticgrad.extents import highest
 
-taken: Counter[str] = Counter()
-taken_on: defaultdict[str, Counter[str]] = defaultdict(Counter)  # the same, by the instruction set of the program
+taken: defaultdict[str, Counter[str]] = defaultdict(Counter)  # modes, by the instruction set of the program
 WORDS = {
     "bool": ("no", "yes"),
     "None": ("none", "some"),
@@ -46,7 +45,7 @@ def count_on(isa: ISA) -> None:
 def took(mode: str, is_so: bool = True) -> None:
     """Count that a planner has chosen this, if it ``is_so``."""
     if is_so:
-        _count([mode])
+        taken[_isa][mode] += 1
 
 
 def is_plan(kind: type) -> bool:
@@ -56,13 +55,7 @@ def is_plan(kind: type) -> bool:
 
 def took_plan(plan: Any) -> None:
     """Count all that a plan says, and the plans inside of it."""
-    _count(_chosen(plan))
-
-
-def _count(modes: Iterable[str]) -> None:
-    several = list(modes)
-    taken.update(several)
-    taken_on[_isa].update(several)
+    taken[_isa].update(_chosen(plan))
 
 
 def modes_of(kind: type) -> set[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.large_checks import QUICK, emit, scale_of
 from support.large_programs import LAYERS, large_program
-from support.modes import ELSEWHERE, declared, declared_on, summary, taken
+from support.modes import declared, declared_on, elsewhere, summary, taken
 from support.random_sizes import ALWAYS, random_sizes, setting
 from support.targets import HERE
 
@@ -62,8 +62,8 @@ def test_drawn_programs_take_every_mode_of_every_planner(isa: str, monkeypatch: 
 @pytest.mark.parametrize("isa", HERE)
 def test_modes_of_other_instruction_sets_are_none_of_this_one(isa: str) -> None:
     """What is excused for an instruction set is declared, and nothing of this process has taken it there."""
-    assert ELSEWHERE[isa].keys() <= declared()
-    assert not ELSEWHERE[isa].keys() & taken(isa).keys()
+    assert elsewhere(isa) <= declared()
+    assert not elsewhere(isa) & taken(isa).keys()
 
 
 def test_a_summary_names_what_was_never_taken() -> None:

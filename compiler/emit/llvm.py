@@ -79,6 +79,11 @@ class Value:
     text: str
     type: str
 
+    @property
+    def is_literal(self) -> bool:
+        """True if the text says the value; else it names an instruction's."""
+        return not self.text.startswith("%")
+
     def __str__(self) -> str:
         return f"{self.type} {self.text}"
 
@@ -604,7 +609,7 @@ class Function:
         LLVM makes a scalar store of a single lane that it knows to be on, as wide as the elements were before they were
         cut short, over what lies behind (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
         itself here, and where LLVM may find out more of a mask than its text says, it does not see what was cut."""
-        element, is_literal = element_of(value.type), not mask.text.startswith("%")
+        element = element_of(value.type)
         if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
             lane = mask.text.strip("<>").split(", ").index("i1 true")
             self.store(self.extract(value, lane), self.offset(pointer, lane, element))
@@ -615,7 +620,7 @@ class Function:
                     "store", part, self.offset(pointer, first, element), signs, self.shuffle(value, None, lanes)
                 )
         else:
-            if self.target.isa.predicated and not is_literal and element in _CUT:
+            if self.target.isa.predicated and not mask.is_literal and element in _CUT:
                 value = self.opaque(value)
             name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
             self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
@@ -631,8 +636,8 @@ class Function:
         isa = self.target.isa
         if not isa.masked_loads or isa.predicated or element_of(type_) not in SIGNED_MOVES:
             return False
-        is_literal = not mask.text.startswith("%")
-        return not (is_literal and lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes <= isa.vector_bytes)
+        nbytes = lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes
+        return not mask.is_literal or nbytes > isa.vector_bytes
 
     def _registers(self, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
         """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
@@ -646,11 +651,9 @@ class Function:
             yield first, vector(element_of(type_), width), self.cast("sext", part, signed.integer)
 
     def _at_signs(self, what: str, type_: str, pointer: Value, signs: Value, *stored: Value) -> Value:
-        signed, is_wide = (
-            SIGNED_MOVES[element_of(type_)],
-            lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes == 32,
-        )
-        name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{'.256' if is_wide else ''}"
+        signed = SIGNED_MOVES[element_of(type_)]
+        width = ".256" if lanes_of(type_) * signed.nbytes == 32 else ""
+        name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{width}"
         return self.intrinsic(name, "void" if stored else type_, pointer, signs, *stored)
 
     def _joined(self, parts: Sequence[Value], lanes: int) -> Value:

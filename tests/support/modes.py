@@ -92,12 +92,17 @@ def declared() -> frozenset[str]:
 
 def declared_on(isa: str) -> frozenset[str]:
     """Every mode that there is on an instruction set."""
-    return declared() - ELSEWHERE[isa].keys()
+    return declared() - elsewhere(isa)
+
+
+def elsewhere(isa: str) -> frozenset[str]:
+    """The modes that an instruction set is excused from."""
+    return frozenset(ELSEWHERE.get(isa, {}))
 
 
 def taken(isa: str | None = None) -> Counter[str]:
     """How often each mode has been taken in this process, in all or on an instruction set."""
-    return Counter(modes.taken if isa is None else modes.taken_on[isa])
+    return sum(modes.taken.values(), Counter()) if isa is None else Counter(modes.taken[isa])
 
 
 def summary(counts: Mapping[str, int], every: bool = False) -> list[str]:
