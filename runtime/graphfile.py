@@ -36,7 +36,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
@@ -96,11 +95,8 @@ def write(path: str | os.PathLike[str], file: GraphFile) -> None:
         return
     target, before = files.replaceable(path)
     folder, name = os.path.split(target)
-    stem, named, text = (
-        re.sub(r"[^!-~]", "_", name),
-        "",
-        file.text,
-    )  # a blank in a name would end it: what the text says has none
+    stem = re.sub(r"[^!-~]", "_", name)  # a blank in the name would end it: what the text says has none
+    named, text = "", file.text
     try:
         with contextlib.ExitStack() as until_published:
             if values or file.state is not None:
@@ -289,7 +285,7 @@ def _divided(
             raise FormatError(f"{path}: the variables of a session without its random state")
         return arrays, None
     try:
-        said: Any = json.loads(notes["state"])
+        said = tensorfile.json_of(notes["state"])
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: the note of the state is damaged: {error}") from None
     if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
