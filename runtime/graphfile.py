@@ -48,6 +48,8 @@ FORMAT = "staticgrad.graph."
 BINARY = ".sgb"  # how the name of a binary file ends
 BESIDE = ".safetensors"  # how the name of a file of arrays ends
 PART = 12  # digits of a digest in that name
+MOST_NAME = 255  # bytes of the name of a file, on nearly every system
+NO_NAME = frozenset("\\:\0")  # in names of files that every system has
 MOST_HEADER = 4096  # bytes of the lines before the graph
 MOST_LOOKED_AT = 1000  # files of a folder, in which a text may be that names arrays
 
@@ -236,7 +238,8 @@ def _read_text(path: str | os.PathLike[str], content: bytes) -> GraphFile:
     if beside is None:
         return GraphFile(_behind(text, 0, digest is not None), {}, None, version)
     name, expected = beside.groups()
-    if os.path.basename(name) != name or name in (".", "..") or "\\" in name or ":" in name:
+    is_name = os.path.basename(name) == name and name not in (".", "..") and len(name.encode()) <= MOST_NAME
+    if not is_name or not NO_NAME.isdisjoint(name):
         raise FormatError(f"{path}: expected the name of a file of arrays in the same folder, actual {name!r}")
     there = os.path.join(os.path.dirname(os.path.realpath(path)), name)
     values, notes = tensorfile.read(there)

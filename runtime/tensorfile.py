@@ -155,7 +155,7 @@ def _read_header(path: str | os.PathLike[str], file: BinaryIO) -> tuple[list[Arr
 
 
 def json_of(text: str) -> Any:
-    """What a text of JSON says.
+    """The value of a text of JSON.
 
     Raises:
         ValueError: it is damaged, an object has a name twice, or a text is none that could be written.

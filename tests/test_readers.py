@@ -79,9 +79,7 @@ class Readers:
             "graph binary", lambda data: sg.load_graph(self._path(data, "g.sgb")), binaries, graph_modules, sealed
         )
         plain_texts = [graph.text(full=True).encode() for graph in self.graphs.values()]
-        yield Reader(
-            "text", lambda data: sg.parse(data.decode(errors="surrogateescape")), plain_texts, [parser, literals]
-        )
+        yield Reader("text", lambda data: sg.parse(data.decode(errors="replace")), plain_texts, [parser, literals])
         yield Reader("checkpoint", self._restored, [state], [checkpoint, checkpoint_file, tensorfile], sealed)
         yield Reader("problem", self._placed, [csv, offsets], [problems, placement])
         yield Reader(
