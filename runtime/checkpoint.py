@@ -20,7 +20,7 @@ import numpy as np
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
-from staticgrad.runtime import checkpoint_file, files, graphfile
+from staticgrad.runtime import checkpoint_file, files, graphfile, tensorfile
 from staticgrad.runtime.state import SessionState
 
 
@@ -133,7 +133,10 @@ def _declared_text(store: SessionState, written: Mapping[str, str]) -> dict[str,
 
 def _declared(path: str | os.PathLike[str], notes: Mapping[str, str]) -> Declared:
     try:
-        return {name: (str(base), str(text)) for name, (base, text) in json.loads(notes.get("declared", "{}")).items()}
+        return {
+            name: (str(base), str(text))
+            for name, (base, text) in tensorfile.json_of(notes.get("declared", "{}")).items()
+        }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: the note of what was declared is damaged: {error}") from error
 

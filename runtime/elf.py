@@ -93,6 +93,7 @@ class _Reader:
         if content[:4] != MAGIC or len(content) < 16 or content[4] not in (1, 2) or content[5] not in (1, 2):
             raise ValueError("it begins in another way")
         self.content = content
+        self._unread = 4 * len(content)  # bytes of names: some are the end of another one, few files have many such
         self.wide = content[4] == 2
         self.order = "<" if content[5] == 1 else ">"
         self.word = "Q" if self.wide else "I"
@@ -141,17 +142,21 @@ class _Reader:
         start, end = strings.offset + at, strings.offset + strings.nbytes
         if at >= strings.nbytes:
             raise ValueError("a name lies outside of its section")
-        stop = self.content.find(b"\0", start, end)
-        return self.content[start : end if stop < 0 else stop].decode(errors="replace")
+        stop = self.content.find(b"\0", start, min(end, start + self._unread))
+        if stop < 0:
+            raise ValueError("names that overlap, or one without an end")
+        self._unread -= stop - start
+        return self.content[start:stop].decode(errors="replace")
 
     def symbols(self, sections: list[ElfSection]) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """The functions that are defined for others, and what is not defined."""
         functions: dict[str, int] = {}
         undefined: dict[str, None] = {}
         form = "IBBHQQ" if self.wide else "IIIBBH"
-        for section in sections:
-            if section.kind not in (_SYMBOLS, _DYNAMIC_SYMBOLS):
-                continue
+        tables = [section for section in sections if section.kind in (_SYMBOLS, _DYNAMIC_SYMBOLS)]
+        if sum(section.nbytes for section in tables) > len(self.content):
+            raise ValueError("tables of symbols that overlap")
+        for section in tables:
             if section.entry_bytes < struct.calcsize(self.order + form):
                 raise ValueError(f"symbols of {section.entry_bytes} bytes")
             for place in range(section.nbytes // section.entry_bytes):

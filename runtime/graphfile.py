@@ -36,7 +36,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from staticgrad.errors import FormatError
 from staticgrad.frozen import frozen
@@ -49,6 +48,8 @@ FORMAT = "staticgrad.graph."
 BINARY = ".sgb"  # how the name of a binary file ends
 BESIDE = ".safetensors"  # how the name of a file of arrays ends
 PART = 12  # digits of a digest in that name
+MOST_NAME = 255  # bytes of the name of a file, on nearly every system
+NO_NAME = frozenset("\\:\0")  # in names of files that every system has
 MOST_HEADER = 4096  # bytes of the lines before the graph
 MOST_LOOKED_AT = 1000  # files of a folder, in which a text may be that names arrays
 
@@ -96,11 +97,8 @@ def write(path: str | os.PathLike[str], file: GraphFile) -> None:
         return
     target, before = files.replaceable(path)
     folder, name = os.path.split(target)
-    stem, named, text = (
-        re.sub(r"[^!-~]", "_", name),
-        "",
-        file.text,
-    )  # a blank in a name would end it: what the text says has none
+    stem = re.sub(r"[^!-~]", "_", name)  # a blank in the name would end it: what the text says has none
+    named, text = "", file.text
     try:
         with contextlib.ExitStack() as until_published:
             if values or file.state is not None:
@@ -240,7 +238,8 @@ def _read_text(path: str | os.PathLike[str], content: bytes) -> GraphFile:
     if beside is None:
         return GraphFile(_behind(text, 0, digest is not None), {}, None, version)
     name, expected = beside.groups()
-    if os.path.basename(name) != name or name in (".", "..") or "\\" in name or ":" in name:
+    is_name = os.path.basename(name) == name and name not in (".", "..") and len(name.encode()) <= MOST_NAME
+    if not is_name or not NO_NAME.isdisjoint(name):
         raise FormatError(f"{path}: expected the name of a file of arrays in the same folder, actual {name!r}")
     there = os.path.join(os.path.dirname(os.path.realpath(path)), name)
     values, notes = tensorfile.read(there)
@@ -289,7 +288,7 @@ def _divided(
             raise FormatError(f"{path}: the variables of a session without its random state")
         return arrays, None
     try:
-        said: Any = json.loads(notes["state"])
+        said = tensorfile.json_of(notes["state"])
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: the note of the state is damaged: {error}") from None
     if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):

@@ -148,10 +148,22 @@ def _read_header(path: str | os.PathLike[str], file: BinaryIO) -> tuple[list[Arr
         length = int.from_bytes(file.read(LENGTH), "little")
         if size < LENGTH or length > min(size - LENGTH, MOST_HEADER):
             raise ValueError(f"a header of {length} bytes in a file of {size}")
-        known = json.loads(file.read(length).decode(), object_pairs_hook=_without_repetition)
+        known = json_of(file.read(length).decode())
         return _checked(known, size - LENGTH - length)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: no safetensors file, or a damaged one: {error}") from error
+
+
+def json_of(text: str) -> Any:
+    """The value of a text of JSON.
+
+    Raises:
+        ValueError: it is damaged, an object has a name twice, or a text is none that could be written.
+        RecursionError: it is nested too deeply.
+    """
+    found = json.loads(text, object_pairs_hook=_without_repetition)
+    json.dumps(found, ensure_ascii=False).encode()  # no half of a pair of surrogates
+    return found
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -109,7 +109,11 @@ class Listed:
         for value in self.values:
             if type(value) not in ELEMENTS[dtype.kind]:
                 raise FormatError(f"{value!r} is no {dtype.name}")
-        return array_of(self.values, dtype, shape)
+        with np.errstate(over="ignore"):  # not all dtypes tell
+            array = array_of(self.values, dtype, shape)
+        if dtype.kind in "fV" and (np.isinf(array).ravel() != np.isinf(np.array(self.values, np.float64))).any():
+            raise FormatError(f"a number is too large for {dtype.name}")
+        return array
 
 
 @frozen

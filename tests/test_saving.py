@@ -503,7 +503,7 @@ def test_arrays_of_another_graph_and_other_folders_are_refused(tmp_path: Path) -
     arrays.write_bytes(other.read_bytes())
     with pytest.raises(sg.FormatError, match=r"the arrays of another graph than .*net\.sgt"):
         sg.load_graph(path)
-    for name in ("../secret", "/etc/passwd", "..", "a\\b", "c:d"):
+    for name in ("../secret", "/etc/passwd", "..", "a\\b", "c:d", "a\0b", "n" * 256):
         path.write_text("\n".join([first, named.replace(arrays.name, name), rest]))
         with pytest.raises(sg.FormatError, match="expected the name of a file of arrays in the same folder"):
             sg.load_graph(path)

@@ -417,6 +417,8 @@ DAMAGED = {
     "%x = variable() Variable(key='x', initial=[1.0]) : float32[2]": "",
     "%x = constant() Constant(data=[1.5, 2.5]) : int64[2]": "1.5 is no int64",
     "%x = constant() Constant(data=[999]) : uint8[1]": "",
+    "%x = constant() Constant(data=[1e300, -inf]) : float32[2]": "a number is too large for float32",
+    "%x = constant() Constant(data=[1e300, -inf]) : bfloat16[2]": "a number is too large for bfloat16",
     "%x = constant() Constant(data=base64('????')) : uint8[3]": "bad base64",
     "%x = constant() Constant(data=base64('AAAA')) : uint8[2]": "",
     "%x = constant() Constant(data=<8 bytes>) : float32[2]": "left out of the text",

@@ -38,6 +38,7 @@ from staticgrad.runtime import image
 from staticgrad.runtime.export.interface import ExportInterface, from_plain, to_plain
 from staticgrad.runtime.files import WRITABLE, read_regular, replace
 from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage
+from staticgrad.runtime.tensorfile import json_of
 
 MAGIC = b"\x89SGP\r\n\x1a\n"  # a copy that changes line ends or drops the eighth bit is told
 VERSION = 1
@@ -220,17 +221,9 @@ def parse(data: bytes, name: str) -> ProgramFile:
 
 
 def _header(text: str) -> dict[str, Any]:
-    found = json.loads(text, object_pairs_hook=_without_repetition)
+    found = json_of(text)
     if not isinstance(found, dict):
         raise ValueError("the header is no object of JSON")
-    json.dumps(found, ensure_ascii=False).encode()  # no half of a pair of surrogates, which nothing could print
-    return found
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
     return found
 
 
