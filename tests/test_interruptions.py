@@ -117,7 +117,7 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
         monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
     if releases:
         monkeypatch.setattr(native, "KEEP_LOCK_BELOW", 0.0)
-    c = Counting()
+    c, settings = Counting(), np.geterr()
     stride = 1 if backend == "native" else 5  # the interpreter is slow beside a trace function
     for name, action in actions(c).items():
         action()
@@ -135,6 +135,7 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
             if not went_on:
                 break
         c.works()
+    assert np.geterr() == settings
 
 
 def test_an_exception_at_any_bytecode_spends_a_tape_with_its_gradients_or_not_at_all() -> None:

@@ -372,11 +372,11 @@ def test_shapes_that_come_later_have_the_budget_too(g: sg.Graph) -> None:
         y = sg.tanh(y @ sg.Variable(np.eye(64, dtype=np.float32)))
     (d,) = sg.gradients(sg.sum(y * y), rows)
     sess = sg.Session(g)
-    exe, small = sess.compile(d, [rows]), sess.compile(d, [rows], memory_budget=0.6)
+    exe, small = sess.compile(d, [rows]), sess.compile(d, [rows], memory_budget=0.65)
     for n in (64, 200):
         feed = np.random.default_rng(n).normal(size=(n, 64)).astype(np.float32)
         np.testing.assert_array_equal(exe(feed), small(feed))
-        assert small.memory.arena_bytes <= 0.6 * exe.memory.arena_bytes
+        assert small.memory.arena_bytes <= 0.65 * exe.memory.arena_bytes
 
 
 @pytest.mark.parametrize("memory", ["plan", "poison"])

@@ -89,7 +89,7 @@ def test_a_tape_shows_what_it_keeps(program: Program) -> None:
 
 def test_reports_show_their_sums(program: Program) -> None:
     exe = program.executable
-    same(exe.memory, f"<memory: arena … KiB, at least … alive at once, {len(exe.memory.buffers)} buffers>")
+    same(exe.memory, f"<memory: arena …, at least … alive at once, {len(exe.memory.buffers)} buffers>")
     same(exe.cost, f"<cost: … flops, … KiB read and written by {len(exe.cost.kernels)} kernels>")
     profile = exe.profile(*program.feeds.values())
     same(profile, f"<profile: … µs in {len(profile.kernels)} kernels, medians of {profile.calls} calls>")

@@ -903,13 +903,13 @@ def test_a_failed_run_leaves_the_state_as_a_session_does(g: sg.Graph, tmp_path: 
 def test_entries_of_several_executables_share_the_state(g: sg.Graph, tmp_path: Path) -> None:
     x = sg.placeholder((3,), name="x")
     w = sg.Variable(np.ones(3, np.float32), name="w")
-    add, read = sg.assign(w, w + x), {"w": w * 2.0, "both": (w, sg.sum(w))}
+    add, shown = sg.assign(w, w + x), {"w": w * 2.0, "both": (w, sg.sum(w))}
     sess = sg.Session(g)
-    entries = {"add": sess.compile(add, x), "read": sess.compile(read, [])}
+    entries = {"add": sess.compile(add, x), "show": sess.compile(shown, [])}
     sg.export(tmp_path / "both", entries, format="program")
     program = sg.load(tmp_path / "both")
     program.add([1, 2, 3])
-    found = program.read()
+    found = program.show()
     assert list(found) == ["w", "both"]
     assert found["w"].tolist() == [4, 6, 8]
     assert (found["both"][0].tolist(), found["both"][1]) == ([2, 3, 4], 9)
@@ -933,8 +933,8 @@ def test_an_entry_says_what_it_does_to_the_state(g: sg.Graph, tmp_path: Path) ->
     sess = sg.Session(g)
     entries = {
         "pure": sess.compile(x * 2, x),
-        "read": sess.compile(x * w, x),
-        "write": sess.compile(sg.assign(w, w + x), x),
+        "use": sess.compile(x * w, x),
+        "change": sess.compile(sg.assign(w, w + x), x),
         "draw": sess.compile(sg.nn.dropout(x, 0.5), x),
     }
     sg.export(tmp_path / "entries", entries, format="program")

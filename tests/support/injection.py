@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 
 class Injected(BaseException):
     """As ``KeyboardInterrupt``: nothing catches it by mistake."""
@@ -43,7 +45,8 @@ def ends_with_injection(action: Callable[[], object], at: int, files: Collection
     before = sys.gettrace()
     sys.settrace(injector)
     try:
-        action()
+        with np.errstate():  # a bytecode of a with statement may be the one: NumPy's setting would not come back
+            action()
     except Injected:
         pass
     finally:
