@@ -287,3 +287,14 @@ def test_texts_and_files_hold_slices_past_an_end(g: sg.Graph, tmp_path: Path) ->
         want, got = session.run(y, {x: a, z: a[:, 0]}), main(a, a[:, 0])
         for one, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_size_that_must_be_known_is_stated_by_a_reshape(g: sg.Graph) -> None:
+    x = sg.placeholder((None, None), sg.float64)
+    with pytest.raises(sg.GraphError, match=r"inv: the rows and columns of .* must be known when declared; sg.reshape"):
+        sg.linalg.inv(x[:2, :2])
+    inverse = sg.linalg.inv(sg.reshape(x[:2, :2], (2, 2)))
+    sess = sg.Session(g)
+    np.testing.assert_array_equal(sess.run(inverse, {x: 2 * np.eye(3)}), np.eye(2) / 2)
+    with pytest.raises(sg.GraphError, match="has 1 elements"):
+        sess.run(inverse, {x: np.eye(1)})

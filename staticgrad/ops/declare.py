@@ -41,6 +41,11 @@ def floating(value: TensorLike, what: str) -> Tensor:
     return x
 
 
+def not_known(what: str, sizes: str) -> GraphError:
+    """The refusal of sizes that a function has to know when it is declared and that feeds bind."""
+    return GraphError(f"{what}: {sizes} must be known when declared; sg.reshape gives a tensor sizes that are known")
+
+
 def refuse_in_place(what: str, inplace: bool) -> None:
     """Refuse PyTorch's ``inplace=True``.
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import declare, shown_as, subtracted
+from staticgrad.ops.declare import declare, not_known, shown_as, subtracted
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
@@ -220,7 +219,7 @@ def of_known_size(what: str, x: TensorLike) -> Tensor:
     """
     a = float_matrix(what, x)
     if isinstance(a.shape[-1], Dim):
-        raise GraphError(f"{what}: the size {a.shape[-1]} of {a.name!r} {a.type} must be known when declared")
+        raise not_known(what, f"the size {a.shape[-1]} of {a.name!r} {a.type}")
     return a
 
 

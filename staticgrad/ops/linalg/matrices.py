@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, show_as
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import FLOAT, accepted, operands, shown_as
+from staticgrad.ops.declare import FLOAT, accepted, not_known, operands, shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
@@ -55,7 +55,7 @@ def known_sizes(what: str, x: Tensor) -> tuple[int, int]:
     """
     rows, columns = x.shape[-2:]
     if not isinstance(rows, int) or not isinstance(columns, int):
-        raise GraphError(f"{what}: the rows and columns of {x.name!r} {x.type} must be known when declared")
+        raise not_known(what, f"the rows and columns of {x.name!r} {x.type}")
     return rows, columns
 
 

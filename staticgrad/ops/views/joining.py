@@ -12,7 +12,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.batch_rules import every, leading
-from staticgrad.ops.declare import declare, operands, shown_as
+from staticgrad.ops.declare import declare, not_known, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import bounds_within, slice_axis
 from staticgrad.optable import FUNCTIONS, BatchedNode, Case, Namespace, Op, Primal, public, register
@@ -234,7 +234,7 @@ def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:
 def _fixed_size(x: Tensor, axis: int, what: str) -> int:
     size = x.shape[axis]
     if not isinstance(size, int):
-        raise GraphError(f"{what}: the size {size} of axis {axis} of {x.name!r} must be known when declared")
+        raise not_known(what, f"the size {size} of axis {axis} of {x.name!r}")
     return size
 
 
