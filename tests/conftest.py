@@ -24,8 +24,9 @@ commit()  # known to all processes of the run
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
 WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
-    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_export_examples", "test_modes",
-    "test_neon", "test_oracle", "test_pythons", "test_small_targets",
+    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_examples", "test_export_examples",
+    "test_families", "test_large_programs", "test_modes", "test_neon", "test_oracle", "test_pythons",
+    "test_small_targets",
 }  # fmt: skip
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -38,9 +39,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cases: Counter[str] = Counter()  # those of each test that have been seen
     for item in items:
         if item.path.stem in WIDE:
             item.add_marker(pytest.mark.wide)
+        for share in item.iter_markers("share"):
+            test, (parts,) = item.nodeid.partition("[")[0], share.args
+            if cases[test] % parts != commit() % parts:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
 
 
 TAKEN: Counter[str] = Counter()  # modes of the emitter in the processes that have ended

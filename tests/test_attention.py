@@ -57,6 +57,7 @@ def close(got: Any, want: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("query", "key", "block"), CASES)
 def test_blocks_give_what_all_scores_at_once_give(
     query: tuple[int, ...], key: tuple[int, ...], block: int, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def test_eight_threads_call_each_signature_between_guard_pages(callers: ctypes.C
 SANITIZERS = {"thread": ("libtsan.so", "data race"), "address": ("libasan.so", "heap-buffer-overflow")}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["thread", pytest.param("address", marks=pytest.mark.slow)])
 def test_sanitizers_see_nothing_but_what_is_wrong(kind: str, tmp_path: Path) -> None:
     """Caller and program are instrumented. The last calls of the process are wrong on purpose and must be reported."""

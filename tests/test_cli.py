@@ -168,6 +168,7 @@ def test_a_missing_extra_says_what_to_install(
     assert line == 'staticgrad: error: the demo needs scikit-learn: pip install ".[demo]" in a checkout\n'
 
 
+@pytest.mark.wide
 def test_the_demo_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main(["demo", "--model", "mlp", "--epochs", "1", "--out", str(tmp_path / "out")]) == 0
     captured = capsys.readouterr()

@@ -379,6 +379,7 @@ def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("declare", "terms"),
     [

@@ -289,6 +289,7 @@ def convolved(x: Array, w: Array, stride: int, padding: int, groups: int) -> Arr
     return np.einsum("ngchwij,gocij->ngohw", windows, filters).reshape(n, w.shape[0], *windows.shape[3:5])
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize("width", [3, 9, 17])

@@ -28,7 +28,11 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[] if name(path) == "README.md" else [pytest.mark.wide]) for path in PROGRAMS],
+    ids=name,
+)
 def test_the_programs_on_a_page_run(path: Path, tmp_path: Path) -> None:
     if name(path) in NEEDS:
         pytest.importorskip(NEEDS[name(path)], exc_type=ImportError)

@@ -315,6 +315,7 @@ def check_op(op: Op, number: int, dtype: np.dtype, monkeypatch: pytest.MonkeyPat
         assert relative_error(*wide) <= step, f"{op.name} {case}: {got} expected {want}"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 def test_ops_of_short_floats_equal_their_references(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     check_op(op, 0, SHORT[len(op.name) % 2], monkeypatch)
@@ -360,6 +361,7 @@ def check_derivatives(op: Op, number: int, dtype: np.dtype) -> None:
 DERIVED = [op for op in TESTED if op.differentiable and op.name != "astype"]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("op", DERIVED, ids=lambda op: op.name)
 def test_derivatives_of_short_floats_are_those_of_float32_rounded(op: Op) -> None:
     check_derivatives(op, 0, SHORT[len(op.name) % 2])

@@ -57,6 +57,7 @@ def test_random_graphs(seed: int, tmp_path: Path) -> None:
     check_graph(seed, tmp_path / "graph")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", [*range(6), *range(LAYERS, LAYERS + 6)])
 def test_large_programs(seed: int, tmp_path: Path) -> None:
     check_large(seed, tmp_path / "program")

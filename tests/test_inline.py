@@ -103,6 +103,7 @@ def run(graph: Any, declared: list[Any], arrays: list[Array], backend: str, monk
 SIZES = [(1, 1, 1), (5, 3, 2), (17, 33, 3), (40, 21, 7), (4, 70, 1), (0, 5, 2), (3, 19, 16)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("function", PAIRS, ids=lambda f: f.__name__)
 def test_sums_over_pairs(function: Any, target: str, always: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ def written(module: IRModule, number: int, way: str, kind: str, type_: str, on: 
     f.finish()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("code", ["int16", "int64", "float32"])
 def test_a_mask_of_two_registers_that_is_known_in_part_excludes_its_lanes(code: str, name: str) -> None:

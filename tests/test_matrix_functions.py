@@ -117,6 +117,7 @@ def test_the_spectral_norm_has_no_second_derivative_where_its_value_is_not_alone
 # -- functions of matrices ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", FUNCTIONS_OF_MATRICES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_functions_of_matrices_are_scipy_s(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -741,6 +741,7 @@ def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolu
             np.testing.assert_array_equal(result, found[0], err_msg=case.label)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_references_match_numpy(group: str) -> None:
     """Those by which ``STATICGRAD_VERIFY=2`` judges, beside what the cases expect."""
@@ -758,6 +759,7 @@ def _memory(x: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(x, (extent,), (x.itemsize,))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_kernels_match_numpy(group: str) -> None:
     cases = GROUPS[group]()
@@ -799,6 +801,7 @@ def product_block_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", HERE)
 def test_products_in_other_blocks_match_numpy(blocks: str, name: str) -> None:
     """Sums wait in C for the next block, epilogues for the last one."""

@@ -47,6 +47,7 @@ PROBLEMS: dict[str, tuple[Callable[[Any], Any], Array, Array]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_known_minima(problem: str, method: Any) -> None:

@@ -165,6 +165,7 @@ def test_columns_are_reduced_in_blocks_of_several_sizes(columns: int) -> None:
     check(nests, data, rtol=3e-6, atol=1e-7)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 17, 21])
 def test_short_rows_pass_through_tiles(size: int, dtype: np.dtype) -> None:

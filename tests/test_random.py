@@ -130,6 +130,7 @@ def test_exponential_numbers(g: sg.Graph, dtype: str) -> None:
     assert scipy.stats.kstest(x.astype(float), scipy.stats.expon(scale=3).cdf).pvalue > 0.01
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("alpha", [0.05, 0.7, 1.0, 2.5, 100.0, 1e9])
 def test_numbers_of_the_gamma_distribution(g: sg.Graph, alpha: float) -> None:
     x = drawn(sg.random.gamma(alpha, (COUNT,), 2.0, dtype=sg.float64))

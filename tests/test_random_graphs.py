@@ -70,10 +70,11 @@ def test_a_run_equals_the_interpreter(start: int, monkeypatch: pytest.MonkeyPatc
         agree(run(case, fetches), want, f"seed {seed}")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [sg.float16, sg.bfloat16], ids=str)
 def test_short_floats_equal_the_interpreter(dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly always to the bit: both compute in float32, whose last digits seldom change what is rounded."""
-    for seed in range(5000, 5000 + COUNT // 10):
+    for seed in range(5000, 5000 + COUNT // 20):
         case, fetches = build(seed, dtype=dtype)
         monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
         want = run(case, fetches)
@@ -110,6 +111,7 @@ def settings() -> list[dict[str, str]]:
     return chosen
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("setting", settings(), ids=lambda s: ",".join(s.values()))
 def test_every_switch_gives_the_same(setting: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each setting other graphs."""

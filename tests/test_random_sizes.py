@@ -22,8 +22,8 @@ from staticgrad.compiler.regions.ranges import RangeError
 
 GIVEN = os.environ.pop("STATICGRAD_RANDOM_SIZES", "")
 COUNT = int(GIVEN or "160")
-CHUNK = 4  # programs
-QUICK = 20  # chunks of which one is tried always
+CHUNK = 2  # programs
+QUICK = 40  # chunks of which one is tried always
 TOLERANCE = 1e-8
 Kind = Literal["ranges", "exact"]
 Outcome = list[Array] | str  # the class of an error

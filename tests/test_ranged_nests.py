@@ -97,6 +97,7 @@ MOVES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.nda
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("target", EVERY)
@@ -137,7 +138,7 @@ def test_drawn_row_programs_pass_through_tiles(monkeypatch: pytest.MonkeyPatch) 
     seen = open_tiles(monkeypatch)
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
-    for seed in range(24):
+    for seed in range(2 * len(EVERY)):
         rng = np.random.default_rng([seed, 7])
         dtype, target = ("float32", "float64")[seed % 2], EVERY[seed // 2 % len(EVERY)]
         monkeypatch.setenv("STATICGRAD_TARGET", target)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.selection import on_each, rotating
+from support.selection import rotating
 from support.targets import HERE
 
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
@@ -266,7 +266,7 @@ def empty_cases(turn: int) -> list[Case]:
 GROUPS = {"general": general_cases, "batches": batch_cases, "special": special_cases, "empty": empty_cases}
 
 
-@pytest.mark.parametrize(("group", "name"), on_each(HERE, GROUPS))
+@pytest.mark.parametrize(("group", "name"), rotating([(group, name) for name in HERE for group in GROUPS], 3))
 def test_products_of_open_sizes_match_numpy(group: str, name: str) -> None:
     cases = GROUPS[group](HERE.index(name))
     native = compiled(cases, TARGETS[name])

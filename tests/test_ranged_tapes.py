@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.concurrency import in_threads
 from support.declaring import Array, Log
+from support.selection import rotating
 
 import staticgrad as sg
 from staticgrad.compiler.regions.region import Region
@@ -22,7 +23,7 @@ SIZES = (5, 7, 16, 1, 2, 17, 30, 32, 3)
 Script = Callable[[sg.Session], list[Array]]
 
 
-@pytest.fixture(params=["plan", "poison", "none"])
+@pytest.fixture(params=rotating(["plan", "poison", "none"], 3))
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way in which programs use memory."""
     monkeypatch.setenv("STATICGRAD_MEMORY", request.param)

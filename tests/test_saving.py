@@ -576,6 +576,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_texts_that_mean_ill_are_refused_at_once(what: str, tmp_path: Path) -> None:
     (tmp_path / "g.sgt").write_text("staticgrad graph 1\n" + HOSTILE[what])

@@ -69,6 +69,7 @@ def test_the_sizes_that_are_tried(program: SizedProgram) -> None:
         assert {size[axis] for size in program.quick} >= {1, 16, 17, 40}
 
 
+@pytest.mark.share(4)
 @every_program
 @pytest.mark.parametrize("memory", ["plan", slow("poison")])
 def test_ranges_give_what_exact_programs_give(
@@ -111,6 +112,7 @@ def test_results_do_not_depend_on_the_sizes_before(program: SizedProgram) -> Non
             np.testing.assert_array_equal(x, others[name])
 
 
+@pytest.mark.share(2)
 @every_program
 @pytest.mark.parametrize("largest", [16, slow(32), 64])
 def test_the_arena_of_a_range_is_that_of_its_largest_size(program: SizedProgram, largest: int) -> None:

@@ -322,6 +322,7 @@ _DRAWN: list[Callable[[sg.Tensor, sg.Tensor], sg.Tensor]] = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_backwards_for_some_inputs_give_what_one_for_all_gives(g: sg.Graph, seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -92,6 +92,7 @@ TWICE: dict[str, Callable[[sg.Tensor], sg.Tensor]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("disabled", ["", "cse"])
 @pytest.mark.parametrize("name", TWICE)
 def test_an_op_declared_twice_on_one_operand_may_be_consumed(

@@ -164,6 +164,7 @@ def test_every_chunk_is_done_once(count: int) -> None:
     assert sorted(done) == list(range(count))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("name", "target", "count"), every_pair(list(DECLARED), HERE, COUNTS))
 def test_kernels_give_the_same_bits(name: str, target: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATICGRAD_TARGET", target)
@@ -176,6 +177,7 @@ def test_kernels_give_the_same_bits(name: str, target: str, count: int, monkeypa
         assert a.tobytes() == b.tobytes(), f"result {number} with {count} threads"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", DECLARED)
 def test_kernels_equal_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     got, _ = results(DECLARED[name], 1)  # whose bits are those of any number of threads
@@ -466,6 +468,7 @@ def narrow_sums(kind: str, x: Tensor) -> list[Tensor]:
     return [reduce(sg.abs(x) ** 0.001, 0), stored, reduce(stored, 0)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "prod", "any"])
 def test_rows_of_few_columns_are_reduced_in_phases(kind: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ def _batchable(op: Op) -> bool:
     return bool(op.cases) and not op.effect and not op.name.startswith("random")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("op", [op for op in OPS.values() if _batchable(op)], ids=lambda op: op.name)
 def test_every_op_of_the_table(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     """All operands by example, and each alone; by the interpreter, since how an op is compiled is tested elsewhere."""

@@ -49,21 +49,9 @@ def commit() -> int:
     return zlib.crc32(os.environ[SHARE].encode())
 
 
-def _tuples(cases: Iterable[Any]) -> list[tuple[Any, ...]]:
-    return [case if isinstance(case, tuple) else (case,) for case in cases]
-
-
 def rotating(cases: Iterable[Any], parts: int = 4) -> list[Any]:
     """Cases for ``parametrize``, tuples of values or single ones. Of ``parts`` neighbours one is always tried, and
     the commit says which, so that over several commits all are. The others are among the slow tests."""
     turn = commit() % parts
-    several = enumerate(_tuples(cases))
+    several = enumerate(case if isinstance(case, tuple) else (case,) for case in cases)
     return [pytest.param(*case) if number % parts == turn else slow(*case) for number, case in several]
-
-
-def on_each(targets: Sequence[str], cases: Iterable[Any], parts: int = 4) -> list[Any]:
-    """Cases for ``parametrize``, each with a target: all for the first, which are tried always, those of the others as
-    ``rotating`` has them."""
-    some = _tuples(cases)
-    others = [(*case, target) for case in some for target in targets[1:]]
-    return [*(pytest.param(*case, targets[0]) for case in some), *rotating(others, parts)]

@@ -10,4 +10,3 @@ from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS, current_targ
 HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 CURRENT = current_target().name  # for which programs are compiled, unless a test says otherwise
 EVERY = [*HERE, *(name for name, target in SMALL_TARGETS.items() if runs_here(target))]
-CURRENT_FIRST = [CURRENT, *(name for name in EVERY if name != CURRENT)]

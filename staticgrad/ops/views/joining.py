@@ -261,7 +261,9 @@ def unstack(x: TensorLike, axis: int = 0) -> tuple[Tensor, ...]:
 @public
 @shown_as("SplitBackward0")
 def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """As ``np.split``: into so many equal parts, or before each of the given indices.
+    """As ``np.split``: into a number of equal parts, or before each of the given indices.
+
+    Where feeds bind the size and it is no multiple of the number, the last part has the rest too.
 
     Raises:
         GraphError: the size is no multiple of the number of parts.
