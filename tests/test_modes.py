@@ -3,9 +3,10 @@ and some of open sizes."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -18,13 +19,13 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.compiler.emit.target import named
 
+MOST = 2000  # pairs of large programs; on AVX2 the rarest mode comes after some 500
+
 
 def drawn(isa: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Emit programs like those that are compared with the interpreter, for the targets of an instruction set: large
-    ones, which are not run, and some of open sizes."""
-    for seed, target in cases(isa):
-        emit(large_program(seed, scale=scale_of(target)), named(target))
-        yield
+    ones, which are not run, some of open sizes, and more large ones for what is rare."""
+    yield from emitted(isa, range(QUICK))
     for seed in range(4 * ALWAYS):
         for name, value in (setting(seed) | {"STATICGRAD_TARGET": (isa, f"{isa}-small")[seed % 2]}).items():
             patch.setenv(name, value)
@@ -36,14 +37,15 @@ def drawn(isa: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
                 except sg.StaticGradError:
                     continue
                 yield
+    yield from emitted(isa, range(QUICK, MOST))
 
 
-def cases(isa: str) -> Iterator[tuple[int, str]]:
-    for number in range(QUICK):
-        for first in (0, LAYERS):
-            odd = number % 2
-            yield first + 2 * number + odd, isa
-            yield first + 2 * number + 1 - odd, f"{isa}-small"
+def emitted(isa: str, numbers: Iterable[int]) -> Iterator[None]:
+    """Emit two large programs of each kind for each number, one for the instruction set, one for its small twin."""
+    for number, first in itertools.product(numbers, (0, LAYERS)):
+        for target, seed in zip((isa, f"{isa}-small"), (number % 2, 1 - number % 2), strict=True):
+            emit(large_program(first + 2 * number + seed, scale=scale_of(target)), named(target))
+            yield
 
 
 @pytest.mark.slow
