@@ -232,7 +232,7 @@ class _Grower:
         to = self.one(self.dtypes)
         if pair.array.dtype.kind not in "biu" and to.kind in "iu":
             ends = np.iinfo(to)
-            if pair.array.size and not (ends.min <= pair.array.min() and pair.array.max() <= ends.max):
+            if pair.array.size and not (ends.min <= float(pair.array.min()) and float(pair.array.max()) <= ends.max):
                 return None
         return _Pair(sg.astype(pair.tensor, to), pair.array.astype(to))
 
