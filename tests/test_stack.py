@@ -70,7 +70,7 @@ def check_op(op: Op) -> None:
                 xs, ys = declare(graph, op, case, dtype)
                 feeds += xs
                 fetches += ys
-            values = [sg.sum(y) for y in fetches if is_floating(y.dtype)]
+            values = [sg.astype(sg.sum(y), sg.float64) for y in fetches if is_floating(y.dtype)]
             wanted = [x for x in feeds if is_floating(x.dtype)]
             if values and wanted and op.differentiable:
                 loss = sum(values[1:], values[0])
