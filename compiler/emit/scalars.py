@@ -552,7 +552,9 @@ class Scalars:
                 group = turn // 4 + 1
                 x0 = self.add(x0, keys[group % 3])
                 x1 = self.add(x1, self.add(keys[(group + 1) % 3], self.const(group, UINT32)))
-        return x0, x1
+        # LLVM looks through all rounds for where a word could be extended to 64 bits, again on each path: for a second.
+        words = [self.function.opaque(word.value) for word in (x0, x1)]
+        return Lane(words[0], UINT32), Lane(words[1], UINT32)
 
     def _rotate_left(self, x: Lane, count: int) -> Lane:
         name = f"llvm.fshl.{self.function.suffix(x.value.type)}"
