@@ -18,6 +18,7 @@ from staticgrad.optable import Array
 from staticgrad.runtime.addresses import ALIGNMENT, aligned_empty
 from staticgrad.types import TensorType, sizes
 
+MOST_AXES = 64  # of an array of NumPy
 IDLE_BLOCKS = 2  # that wait for the next tape of the same kind
 
 
@@ -32,10 +33,13 @@ class TapeBlock:
         self.values: list[Array] = []
 
     def look(self, types: Sequence[TensorType], offsets: Sequence[int]) -> None:
-        """Look at the memory as residuals of these types."""
+        """Look at the memory as residuals of these types. Of loops within each other a residual has an axis for each,
+        which may be more than NumPy's arrays have: it is looked at as one row."""
         self.types = types
         self.values = [
-            self.memory[offset : offset + type_.nbytes].view(type_.dtype).reshape(sizes(type_.shape))
+            self.memory[offset : offset + type_.nbytes]
+            .view(type_.dtype)
+            .reshape(sizes(type_.shape) if type_.ndim <= MOST_AXES else (-1,))
             for type_, offset in zip(types, offsets, strict=True)
         ]
 

@@ -13,6 +13,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad import depth
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.digest import digest
 
 X = np.array([0.1, 0.2, 0.3])
 
@@ -98,6 +100,17 @@ def test_what_is_nested_deeper_than_python_allows_is_saved_and_mapped(g: sg.Grap
     sg.vmap(lambda row: in_scans(30, row))(x)
     sg.save_graph(tmp_path / "graph.sgt", g)
     assert str(sg.load_graph(tmp_path / "graph.sgt")) == str(g) == str(sg.parse(str(g)))
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_the_digest_of_what_is_nested_grows_with_its_levels(g: sg.Graph, name: str) -> None:
+    """It doubled with each level: with programs kept on disk, 200 levels took all memory."""
+    texts = []
+    for levels in (10, 20):
+        x = sg.placeholder((3,), sg.float64)
+        y = NESTS[name](levels, x)
+        texts.append(len(digest(cut(g, [y, *sg.gradients(sg.sum(y), [x])], {x: x.type})).text))
+    assert texts[1] < 2.5 * texts[0]
 
 
 @pytest.mark.slow

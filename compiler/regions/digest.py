@@ -9,6 +9,10 @@ whoever loads that gives the names back.
     text     ::= nested tuples of numbers, strings and bytes, as Python writes them
     graph    ::= nodes, feeds, fetches, effects           tensors and nodes are numbers, in the order of declaration
     node     ::= op, attributes, operands, nodes before it, types, epoch, whether gradients are blocked
+    body     ::= the SHA-256 digest of its graph, or its number if it was met before
+
+Bodies nest, and several nodes may have the same one: so each is written once, and its text is not quoted by the text
+around it, which would double at each level.
 
 Regions with something that has no canonical text, such as a Python function, have no digest.
 """
@@ -80,6 +84,7 @@ class _DigestWriter:
         self.gradients: dict[str, int] = {}
         self.constants: list[ConstantAttributes] = []
         self._texts: dict[str, int] = {}
+        self._bodies: dict[int, int] = {}  # by identity
 
     def graph(self, region: Region | Body) -> object:
         tensors: dict[Tensor, int] = {}
@@ -124,7 +129,7 @@ class _DigestWriter:
 
     def _rare(self, value: Any) -> object:
         if isinstance(value, Body):
-            return ("body", self.graph(value))
+            return ("body", self._body(value))
         if isinstance(value, Enum):
             return (type(value).__qualname__, value.name)
         if isinstance(value, np.generic):
@@ -134,6 +139,14 @@ class _DigestWriter:
         if isinstance(value, frozenset):
             return ("set", *sorted(repr(self.value(item)) for item in value))
         raise NoDigest(f"a {type(value).__name__} has no canonical text")
+
+    def _body(self, body: Body) -> object:
+        known = self._bodies.get(id(body))
+        if known is not None:  # not the digest again: its constants are not met twice
+            return known
+        text = repr(self.graph(body))
+        self._bodies[id(body)] = len(self._bodies)
+        return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
     def text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
