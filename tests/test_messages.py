@@ -285,7 +285,7 @@ def test_an_unknown_approximation_of_gelu_is_refused_where_the_layer_is_made() -
 def net_and_loss() -> tuple[sg.nn.Sequential, sg.Tensor]:
     net = sg.nn.Sequential(sg.nn.Linear(3, 4), sg.nn.BatchNorm1d(4))
     other = sg.Variable(1.0, name="other")
-    return net, sg.sum(net(sg.random.normal((2, 3), seed=1)) ** 2) * other
+    return net, sg.sum((net(sg.random.normal((2, 3), seed=1)) + 1.0) ** 2) * other
 
 
 def changed(sess: sg.Session, train: Any) -> set[str]:
