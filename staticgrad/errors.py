@@ -145,6 +145,7 @@ class StaticGradError(Exception):
 
     def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
         """Make an error with a message, and the user's line that it is about."""
+        message = message.encode(errors="backslashreplace").decode()  # half a pair of surrogates could not be printed
         self.message = message
         self.source = source
         super().__init__(message if source is None else f"{message}\n  declared at {source}")

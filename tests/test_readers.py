@@ -179,6 +179,7 @@ def kept_program() -> tuple[binary.Digest, bytes]:
         return data
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STATICGRAD_CACHE", "1")
         patch.setattr(binary, "to_plain", note)
         patch.setattr(cache, "load", lambda key: None)
         with sg.Graph() as graph:
@@ -264,3 +265,12 @@ def test_any_bytes_are_read_or_refused(name: str, readers: dict[str, Reader]) ->
         check(reader, reader.seal(content) if data.draw(st.booleans()) else content)
 
     draw()
+
+
+def test_a_name_that_no_file_can_hold_is_told_of_in_a_message_that_can_be_printed() -> None:
+    """Half a pair of surrogates in a name of a size, found in a damaged text."""
+    with sg.Graph():
+        x = sg.placeholder((sg.dim("\ud800n"), 2))
+        with pytest.raises(sg.GraphError, match=r"\\ud800n") as error:
+            sg.linalg.inv(x)
+    assert str(error.value).encode()
