@@ -128,6 +128,27 @@ def test_products_of_feeds_are_allowed_the_rounding_of_their_terms() -> None:
             session.run(y, {x: normal(64, 64), w: normal(64, 64)})
 
 
+@pytest.mark.parametrize("n", [2, 4, 40])
+def test_products_of_flipped_matrices_are_read_where_they_lie(n: int) -> None:
+    """A small product, whose elements are computed one by one, was checked with what lies before its operand."""
+    x, w = normal(n, n), normal(n, n)
+    given, weight = sg.placeholder((n, n)), sg.placeholder((n, n))
+    y = sg.tanh(given)
+    results = [
+        y[::-1] @ weight,
+        weight @ y[:, ::-1],
+        y[::-1, ::-1].mT @ weight,
+        (y[::-1] @ weight) @ (weight @ y[::-1]),
+    ]
+    with sg.Session() as session:
+        got = session.run(results, {given: x, weight: w})
+    y = np.tanh(x)
+    for a, b in zip(
+        got, [y[::-1] @ w, w @ y[:, ::-1], y[::-1, ::-1].T @ w, (y[::-1] @ w) @ (w @ y[::-1])], strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 # -- planted faults -------------------------------------------------------------------------------------------------
 
 

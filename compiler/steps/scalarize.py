@@ -142,16 +142,23 @@ def _product(step: Step, kernel: Contraction) -> Parts:
     else:
         extent = 1 + sum(stride * (size - 1) for stride, size in zip(c_strides, dims))
         c = Operand(Temp(f"{step.name}.raw", extent * kernel.dtype.itemsize, "product of a few elements", step.source))
+    # A flipped operand is read from where it points backward; an access counts from where its memory begins.
+    (a, a_first), (b, b_first) = (_from_its_begin(operand, kernel.dtype.itemsize) for operand in (a, b))
     row, column = kernel.a_strides[-2:], kernel.b_strides[-2:]
     body = (
-        Load(Access(0, 0, (*kernel.a_strides[:batch], row[0], 0, row[1])), kernel.dtype),
-        Load(Access(1, 0, (*kernel.b_strides[:batch], 0, column[1], column[0])), kernel.dtype),
+        Load(Access(0, a_first, (*kernel.a_strides[:batch], row[0], 0, row[1])), kernel.dtype),
+        Load(Access(1, b_first, (*kernel.b_strides[:batch], 0, column[1], column[0])), kernel.dtype),
         Compute("multiply", NO_ATTRIBUTES, (0, 1), kernel.dtype),
         Reduce("sum", 2, kernel.dtype),
         Store(Access(2, 0, (*c_strides, 0)), 3),
     )
     nest = Nest((*kernel.batch, m, n), (k,), (kernel.dtype,) * 3, body)
     return [(nest, (a, b, c))] + ([] if kernel.epilogue is None else [(kernel.epilogue, (c, *rest))])
+
+
+def _from_its_begin(operand: Operand, itemsize: int) -> tuple[Operand, int]:
+    """The whole memory that an operand points into, and the number of the element that it points at."""
+    return Operand(operand.memory), operand.offset // itemsize
 
 
 def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory]) -> Nest:
