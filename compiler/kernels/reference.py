@@ -49,6 +49,13 @@ class Noise:
         exact = np.isin(np.abs(result), np.concatenate(taken)) if taken else np.zeros(result.shape, bool)
         return np.where(exact, result, self.on(result))
 
+    def of_sum(self, total: Array, largest: Array) -> Array:
+        """A sum with errors as large as those of its largest term. The errors of terms are whole steps, which may
+        cancel by chance: then they would allow none for a sum that cancels."""
+        with np.errstate(all="ignore"):
+            unit = UNITS * float(np.finfo(total.dtype).eps) * largest
+            return np.asarray((total + unit * self._rng.standard_normal(total.shape)).astype(total.dtype))
+
 
 def run_kernel(kernel: Kernel, arrays: Sequence[Array], noise: Noise | None = None) -> None:
     """Run a kernel on flat arrays, one for each argument, in place. Without a reference of its own (packing) nothing is
@@ -83,9 +90,13 @@ def run_nest(nest: Nest, arrays: Sequence[Array], noise: Noise | None = None, ra
                     else:
                         value = np.asarray(OPS[op].reference(attrs, *operands), dtype)
                 values.append(value if noise is None else noise.after(value, operands))
-            case Reduce(_, arg, dtype):
+            case Reduce(kind, arg, dtype):
                 value = _reduce(nest, instr, values[arg]) if nest.inner else values[arg].astype(dtype)
-                values.append(value if noise is None else noise.after(value, [values[arg]]))
+                if noise is not None:
+                    value = noise.after(value, [values[arg]])
+                    if kind == "sum" and nest.inner and dtype.kind == "f":
+                        value = noise.of_sum(value, _reduce(nest, Reduce("max", arg, dtype), np.abs(values[arg])))
+                values.append(value)
             case Store():
                 _store(nest, instr, arrays[instr.access.arg], values)
                 values.append(None)
@@ -193,6 +204,9 @@ def run_contraction(kernel: Contraction, arrays: Sequence[Array], noise: Noise |
     b = _wide(_strided(arrays[1], kernel.b_strides, (*kernel.batch, kernel.k, kernel.n)), noise)
     with np.errstate(all="ignore"):
         product = np.matmul(a, b)
+        if noise is not None and kernel.dtype.kind == "f" and kernel.k:
+            largest = np.abs(a).max(-1, keepdims=True) * np.abs(b).max(-2, keepdims=True)
+            product = noise.of_sum(product.astype(kernel.dtype), largest)
     _finish(kernel, product, kernel.c_strides, arrays[2:], noise)
 
 
