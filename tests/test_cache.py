@@ -793,3 +793,13 @@ def test_imports_are_not_searched_for_garbage_and_leave_what_is_frozen_alone() -
 def test_compilers_of_sessions_name_what_they_load() -> None:
     """The tests above count what goes through this one name."""
     assert "binary(" in Path(compilers.__file__).read_text(encoding="utf-8")
+
+
+def test_the_state_of_the_sources_is_that_of_the_package_alone() -> None:
+    """That of a checkout was that of all that lies in it, environments too: it took half a second."""
+    folders = [Path(str(module.__file__)).parent for module in (sg, sg.compiler, sg.runtime)]
+    listed = cache.sources()
+    assert listed is not None
+    files = [Path(line.rsplit(" ", 2)[0]) for line in listed.split("\n")]
+    assert Path(cache.__file__) in files
+    assert all(any(file.is_relative_to(folder) for folder in folders) for file in files)

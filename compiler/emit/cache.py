@@ -86,8 +86,8 @@ def toolchain() -> str | None:
 @functools.cache
 def sources() -> str | None:
     """A text that names the state of this package's own sources."""
-    folders = [folder for name in OWN for folder in importlib.import_module(name).__path__]
-    return _state_of(folders, (".py",))
+    files = [importlib.import_module(name).__file__ for name in OWN]  # the path of a checkout has its root, too
+    return _state_of([os.path.dirname(file) for file in files if file is not None], (".py",))
 
 
 def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:
