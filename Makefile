@@ -3,7 +3,7 @@
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
-# make test is style, types and the tests that are not slow: of drawn and sized programs a share, which follows from the
+# make test is style, types and the tests that are not slow: of drawn programs and long tests a share, which follows from the
 # commit (PYTEST_SHARE=<commit> make tests tries that commit's). make fast tries what a change most likely breaks, in a
 # minute. make test-wide tries what depends on other systems, other Pythons and long runs, and builds the site: continuous
 # integration runs both. make test-all tries all, the slow tests too.

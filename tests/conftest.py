@@ -12,7 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 from support.modes import summary, taken
-from support.selection import SHARE, commit
+from support.selection import SHARE, commit, is_chosen
 from support.targets import EVERY
 
 import staticgrad as sg
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.wide)
         for share in item.iter_markers("share"):
             test, (parts,) = item.nodeid.partition("[")[0], share.args
-            if cases[test] % parts != commit() % parts:
+            if not is_chosen(cases[test], parts):
                 item.add_marker(pytest.mark.slow)
             cases[test] += 1
 

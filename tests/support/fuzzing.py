@@ -23,25 +23,9 @@ from support.damage import change_bytes
 MOST_LINES = 3_000_000  # of a read; the largest of a corpus takes some ten thousand
 MOST_BYTES = 100_000  # of an input
 NUMBERS = [
-    0,
-    1,
-    2,
-    7,
-    8,
-    127,
-    128,
-    255,
-    256,
-    4095,
-    4096,
-    2**15,
-    2**16,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**63 - 1,
-    2**64 - 1,
-]
+    0, 1, 2, 7, 8, 127, 128, 255, 256, 4095, 4096,
+    2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1,
+]  # fmt: skip
 TEXTS = [
     b"0", b"-1", b"1", b"2", b"1e999", b"nan", b"true", b"null", b"[]", b"{}", b'""', b"9" * 25, b"1" * 5000,
     b"\\ud800", b"\xed\xa0\x80", b"\0", b"\n", b"\r", b'"', b"'", b"(", b")", b"[" * 200, b"((" * 2000,

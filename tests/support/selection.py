@@ -49,9 +49,13 @@ def commit() -> int:
     return zlib.crc32(os.environ[SHARE].encode())
 
 
+def is_chosen(number: int, parts: int) -> bool:
+    """True for the case that the commit chooses of ``parts`` neighbouring ones."""
+    return number % parts == commit() % parts
+
+
 def rotating(cases: Iterable[Any], parts: int = 4) -> list[Any]:
     """Cases for ``parametrize``, tuples of values or single ones. Of ``parts`` neighbours one is always tried, and
     the commit says which, so that over several commits all are. The others are among the slow tests."""
-    turn = commit() % parts
     several = enumerate(case if isinstance(case, tuple) else (case,) for case in cases)
-    return [pytest.param(*case) if number % parts == turn else slow(*case) for number, case in several]
+    return [pytest.param(*case) if is_chosen(number, parts) else slow(*case) for number, case in several]
