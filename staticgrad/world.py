@@ -63,6 +63,7 @@ TAG = 1  # of headers
 HEADER = 3  # words
 BLOCK = 2048  # bytes of a buffer that holds any header, with what may come behind it
 GRACE = 10.0  # seconds in which other ranks may say what went wrong, after which a rank that left ends all
+PARTING = 0.5  # seconds between a rank's last words and the end of all
 FINISHED = "an earlier operation of the ranks has failed, after which they are out of step: end the process"
 
 Header = tuple[int, int, int]
@@ -225,8 +226,7 @@ class World:
             sys.stdout.flush()
             time.sleep(GRACE)  # the neighbours see it as well, and say more; one that raises ends this process
             sys.stderr.write(f"rank {self.rank} of {self.size}: {self.differing(header, found, self.left)}\n")
-            sys.stderr.flush()
-            self.mpi.COMM_WORLD.Abort(1)
+            _end_all(self.mpi)
 
     # -- for the interpreter ------------------------------------------------------------------------------------------
 
@@ -376,9 +376,18 @@ def _ending_all(hook: _Hook, mpi: Any) -> _Hook:
         try:
             sys.stderr.write(f"rank {mpi.COMM_WORLD.Get_rank()} of {mpi.COMM_WORLD.Get_size()}:\n")
             hook(kind, value, trace)
-            sys.stdout.flush()
-            sys.stderr.flush()
         finally:
-            mpi.COMM_WORLD.Abort(1)
+            _end_all(mpi)
 
     return end_all
+
+
+def _end_all(mpi: Any) -> None:
+    """End the processes of all ranks, once the launcher has had time to pass on what this one wrote: it takes what
+    comes through pipes, and on an abort it ends without looking whether there is more in them."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(PARTING)
+    finally:
+        mpi.COMM_WORLD.Abort(1)
