@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -39,16 +38,18 @@ from staticgrad.compiler.program import (
 from staticgrad.compiler.regions.verify import VerifyError
 from staticgrad.compiler.steps.reference import Memories, calls_python, run_step, terms_of_step, written_dtypes
 from staticgrad.compiler.steps.step import Memory, Step, Temp, memory_bytes
+from staticgrad.dtypes import finfo
 from staticgrad.errors import StaticGradError
 from staticgrad.graph import Tensor
 from staticgrad.interpreter import evaluate
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.optable import Array
-from staticgrad.types import sizes
+from staticgrad.types import is_floating, sizes
 
 TRIALS = 3  # of the reference with noise
 SPREAD = 8.0  # of results of the trials: as many times as much is allowed
 UNITS = 64.0  # in the last place that are allowed in any case
+SHORT_UNITS = 8.0  # of 16-bit floats, whose ops compute in float32 and round once
 KEY_BYTES = 16
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -144,7 +145,7 @@ class _VerifiedRun:
                 continue
             size = self.real[memory].size // dtype.itemsize * dtype.itemsize
             got, *found = (x[:size].view(dtype) for x in (self.real[memory], *(trial[memory] for trial in trials)))
-            at = _first_wrong(got, found, terms_of_step(step))
+            at = first_wrong(got, found, terms_of_step(step))
             if at is not None:
                 told = f"element {at} of {_name(memory)} is {got[at]}, by the reference of the kernel {found[0][at]}"
                 raise self._error(time, step, told)
@@ -178,7 +179,7 @@ class _VerifiedRun:
         flat = self.real[memory].view(x.dtype)
         got = np.lib.stride_tricks.as_strided(flat, shape, [s * x.dtype.itemsize for s in strides]).ravel()
         found = [trial.ravel() for trial in trials]
-        at = _first_wrong(got, found, max(1, terms_of_step(step)) * 16)
+        at = first_wrong(got, found, max(1, terms_of_step(step)) * 16)
         if at is not None:
             index = tuple(map(int, np.unravel_index(at, shape)))
             told = (
@@ -254,24 +255,27 @@ def _name(memory: Memory) -> str:
             return type(memory).__name__
 
 
-def _first_wrong(got: Array, trials: Sequence[Array], terms: int) -> int | None:
+def first_wrong(got: Array, trials: Sequence[Array], terms: int) -> int | None:
     """The first element that is not what the trials allow. The first trial is exact, the others say how far off one may
     be; where these have no finite values nothing is known."""
     want, *noisy = trials
     if not noisy or not got.size:
         return None
-    if got.dtype.kind not in "f":
-        wide: Any = np.int64 if got.dtype.kind == "b" else object if got.dtype == np.uint64 else np.int64
-        spread = np.max([np.abs(x.astype(wide) - want.astype(wide)) for x in noisy], axis=0)
-        wrong = np.abs(got.astype(wide) - want.astype(wide)) > SPREAD * spread
-    else:
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        if is_floating(got.dtype):
             exact = want.astype(np.float64)
             spread = np.max([np.abs(x.astype(np.float64) - exact) for x in noisy], axis=0)
-            unit = float(np.finfo(got.dtype).eps)
-            allowed = SPREAD * spread + (UNITS + terms**0.5) * unit * np.abs(exact) + np.finfo(got.dtype).tiny
+            info = finfo(got.dtype)
+            units = SHORT_UNITS if got.dtype.itemsize == 2 else UNITS
+            allowed = SPREAD * spread + (units + terms**0.5) * info.eps * np.abs(exact) + info.smallest_normal
             off = np.abs(got.astype(np.float64) - exact)
             same = (got == want) | (np.isnan(got) & np.isnan(want))
             wrong = ~(same | (off <= allowed) | ~np.isfinite(allowed) & ~np.isfinite(exact + spread))
+        else:
+            wrong = got != want
+            g, w, *others = (x[wrong].astype(object) for x in (got, want, *noisy))  # whose differences are exact
+            if g.size:
+                spread = np.max([np.abs(x - w) for x in others], axis=0)
+                wrong[wrong] = np.abs(g - w) > SPREAD * spread
     found = np.flatnonzero(wrong)
     return int(found[0]) if found.size else None

@@ -72,12 +72,14 @@ def check_op(op: Op) -> None:
                 fetches += ys
             values = [sg.astype(sg.sum(y), sg.float64) for y in fetches if is_floating(y.dtype)]
             wanted = [x for x in feeds if is_floating(x.dtype)]
-            if values and wanted and op.differentiable:
+            if values and wanted and op.differentiable and op.name not in UNDERIVED:
                 loss = sum(values[1:], values[0])
                 fetches += [x for x in sg.gradients(loss, wanted, unconnected_gradients="zero") if x is not None]
         check_depths(sg.Session(graph).compile(fetches, feeds), feeds, f"{op.name} of {dtype}")
 
 
+# Ops without a derivative by one of the operands: refused where it is asked for.
+UNDERIVED = ("betainc_by_shape", "gammainc_by_a", "householder", "iv", "ive")
 QUICK = ("matmul", "lgamma")
 
 

@@ -27,6 +27,7 @@ from staticgrad.compiler.memory import plan as memory_plan
 from staticgrad.compiler.regions.verify import VerifyError
 from staticgrad.compiler.steps.step import Step, Temp
 from staticgrad.graph import Tensor
+from staticgrad.runtime.stepwise import first_wrong
 
 pytestmark = pytest.mark.usefixtures("g")
 RNG = np.random.default_rng(0)
@@ -183,7 +184,9 @@ def test_a_wrong_tile_is_named_with_its_kernel_and_line(monkeypatch: pytest.Monk
     assert "y = sg.tanh(a @ b)" in str(error.value)
 
 
-def test_a_wrong_fusion_is_named_with_its_ops_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [sg.float32, sg.float64, sg.float16, sg.bfloat16])
+def test_a_wrong_fusion_is_named_with_its_ops_and_line(dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of 16-bit floats below 1 were once compared as the integers 0."""
     right = pipeline.inline
 
     def swapping(steps: Sequence[Step], target: Target) -> list[Step]:
@@ -199,11 +202,21 @@ def test_a_wrong_fusion_is_named_with_its_ops_and_line(monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(pipeline, "inline", swapping)
-    x, y = sg.placeholder((50,)), sg.placeholder((50,))
-    z = sg.exp(x - y)  # the line that is named
-    with pytest.raises(VerifyError, match=r"subtract_exp: 'exp' .* by the graph") as error:
-        sg.Session().run(z, {x: normal(50), y: normal(50)})
-    assert "z = sg.exp(x - y)" in str(error.value)
+    x, y = sg.placeholder((50,), dtype), sg.placeholder((50,), dtype)
+    z = sg.tanh(x - y)  # the line that is named
+    with pytest.raises(VerifyError, match=r"subtract_tanh: '(tanh|astype_4)' .* by the graph") as error:
+        sg.Session().run(z, {x: normal(50).astype(dtype), y: normal(50).astype(dtype)})
+    assert "z = sg.tanh(x - y)" in str(error.value)
+
+
+def test_a_nan_of_a_short_float_and_an_integer_far_off_are_judged() -> None:
+    nan, off = np.array([np.nan, 0.25], sg.bfloat16), np.array([np.nan, 0.5], sg.bfloat16)
+    assert first_wrong(nan, [nan, nan, nan], 1) is None
+    assert first_wrong(off, [nan, nan, nan], 1) == 1
+    far, near = np.array([-(2**63), 1]), np.array([2**63 - 1, 1])
+    assert first_wrong(near, [near, near, near], 1) is None
+    assert first_wrong(far, [near, near, near], 1) == 0
+    assert first_wrong(far, [near, far, near], 1) is None
 
 
 def test_a_wrong_live_interval_is_named_with_both_steps(monkeypatch: pytest.MonkeyPatch) -> None:
