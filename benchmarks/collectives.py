@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.world import World, world
+from staticgrad.base.world import World, world
 
 SIZES = tuple(4**k for k in range(12))  # elements of float32: 4 bytes to 16 MiB
 SECONDS = 0.02  # of a turn, about

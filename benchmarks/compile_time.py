@@ -175,7 +175,7 @@ class Measured:
 
 def ours(graph: str, ops: int, seed: int) -> Measured:
     import staticgrad as sg
-    from staticgrad.phases import watched
+    from staticgrad.base.phases import watched
 
     arrays, loss = GRAPHS[graph](ops, seed)
     with sg.Graph():

@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 import staticgrad as sg
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.runtime.threads import pool_address
+from staticgrad.compiler.machine.target import current_target
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.runtime.parts.threads import pool_address
 
 Array = NDArray[Any]
 Direction = Literal["forward", "input_grad", "weight_grad"]

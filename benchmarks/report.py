@@ -17,7 +17,7 @@ from catalog import load
 from peers import PEERS
 from turns import OURS, Plan, Row
 
-from staticgrad.runtime.machine import MeasuredMachine
+from staticgrad.runtime.measured.machine import MeasuredMachine
 
 TIE = 1.15  # ratios nearer to one than this say nothing
 BEGIN, END = "<!-- figures: written by make bench -->", "<!-- figures: end -->"

@@ -28,7 +28,7 @@ from peers import PEERS
 from report import Results, as_json, as_markdown, number, rewrite_readme
 from turns import HERE, OURS, Plan, environment, measure, pin, processors
 
-from staticgrad.runtime.machine import MeasuredMachine, from_json
+from staticgrad.runtime.measured.machine import MeasuredMachine, from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def measured_machine(plan: Plan) -> MeasuredMachine:
     """In a process pinned like those of the peers."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         process = subprocess.Popen(
-            [plan.python(OURS), "-m", "staticgrad.runtime.machine", str(plan.threads)],
+            [plan.python(OURS), "-m", "staticgrad.runtime.measured.machine", str(plan.threads)],
             cwd=HERE, text=True, stdout=subprocess.PIPE,
             env=environment(plan.threads, Path(folder)),
         )  # fmt: skip

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad import optable
 from staticgrad.errors import StaticGradError
+from staticgrad.graph import optable
 from staticgrad.ops.declare import declare
 
 Array = np.ndarray[Any, Any]

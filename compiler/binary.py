@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from staticgrad import config
-from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.native import (
+from staticgrad.base import config
+from staticgrad.base.extents import OpenSize, is_open
+from staticgrad.base.extents import from_plain as size_from_plain
+from staticgrad.base.extents import to_plain as to_plain_size
+from staticgrad.base.image import ImageError
+from staticgrad.base.plain import Plain
+from staticgrad.base.progress import shown
+from staticgrad.base.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
+from staticgrad.compiler.native import cache
+from staticgrad.compiler.native.module import (
     Code,
     Loaded,
     NativeModule,
@@ -31,7 +38,7 @@ from staticgrad.compiler.emit.native import (
     machine_code,
 )
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.program import (
+from staticgrad.compiler.program.program import (
     CallbackSlot,
     Check,
     CheckKind,
@@ -53,17 +60,10 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
-from staticgrad.extents import OpenSize, is_open
-from staticgrad.extents import from_plain as size_from_plain
-from staticgrad.extents import to_plain as to_plain_size
-from staticgrad.optable import Array
-from staticgrad.plain import Plain
-from staticgrad.progress import shown
-from staticgrad.runtime.image import ImageError
-from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
+from staticgrad.graph.optable import Array
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.problems import Pinned
+    from staticgrad.compiler.placement.problems import Pinned
 
 WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
 LARGE = 4096  # bytes of a constant that are not kept where the region has them
@@ -107,8 +107,8 @@ class Binary:
 
     def assembly(self) -> str:
         """The machine code as text, made again."""
-        from staticgrad.compiler.emit.codegen import assembly
-        from staticgrad.compiler.emit.target import named
+        from staticgrad.compiler.machine.target import named
+        from staticgrad.compiler.native.codegen import assembly
 
         return assembly(self.program.modules, named(self.program.target))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import (
+from staticgrad.base.phases import phase
+from staticgrad.compiler.program.plan import Plan
+from staticgrad.compiler.program.program import (
     CallbackSlot,
     CollectiveSlot,
     ConstantSlot,
@@ -20,8 +21,7 @@ from staticgrad.compiler.program import (
     StepFlow,
     VersionSlot,
 )
-from staticgrad.compiler.steps.step import Memory, Step, Temp
-from staticgrad.phases import phase
+from staticgrad.compiler.program.step import Memory, Step, Temp
 
 
 @phase("describe")

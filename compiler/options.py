@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from staticgrad import config
-from staticgrad.compiler.emit.target import Target, current_target
-from staticgrad.frozen import frozen
+from staticgrad.base import config
+from staticgrad.base.frozen import frozen
+from staticgrad.compiler.machine.target import Target, current_target
 
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Blocking, Contraction

@@ -22,35 +22,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from staticgrad.collection import collection_held
+from staticgrad.base.collection import collection_held
+from staticgrad.base.depth import all_levels
+from staticgrad.base.extents import OpenSize, open_sizes
 from staticgrad.compiler.describe import describe_flows
 from staticgrad.compiler.emit.entry import emit_entry, plan_kernels, share_packing
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
-from staticgrad.compiler.memory.plan import Plan, donate, plan_memory
-from staticgrad.compiler.memory.problems import Pinned
-from staticgrad.compiler.modes import count_on
+from staticgrad.compiler.machine.modes import count_on
+from staticgrad.compiler.memory.plan import donate, plan_memory
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
-from staticgrad.compiler.program import BufferPlan, Program, SizesSlot, Slot, Stepwise
+from staticgrad.compiler.placement.problems import Pinned
+from staticgrad.compiler.program.costs import step_cost
+from staticgrad.compiler.program.loops import PackedFeed, Part
+from staticgrad.compiler.program.plan import Plan
+from staticgrad.compiler.program.program import BufferPlan, Program, SizesSlot, Slot, Stepwise
+from staticgrad.compiler.program.schedule import schedule
+from staticgrad.compiler.program.step import Memory, Step
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
-from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
-from staticgrad.compiler.steps.loops import PackedFeed, Part
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
 from staticgrad.compiler.steps.scalarize import scalarize
-from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
-from staticgrad.compiler.steps.step import Memory, Step
-from staticgrad.depth import all_levels
-from staticgrad.extents import OpenSize, open_sizes
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.scopes import unscoped
+from staticgrad.graph.text import print_nodes
 from staticgrad.ops.control.bodies import bodies_of
-from staticgrad.scopes import unscoped
-from staticgrad.text import print_nodes
 
 Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 

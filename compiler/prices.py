@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from staticgrad.base.errors import SourceLine
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import TensorType, bind, product
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program import Program
+from staticgrad.compiler.program.program import Program
 from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.tapes.plan import TapePlan
-from staticgrad.errors import SourceLine
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.types import TensorType, bind, product
+from staticgrad.graph.graph import Graph, Node, Tensor
 
 
 @frozen

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from staticgrad import config
-from staticgrad.compiler.program import Program
+from staticgrad.base import config
+from staticgrad.compiler.program.program import Program
 from staticgrad.compiler.regions.region import Region
-from staticgrad.text import print_nodes
+from staticgrad.graph.text import print_nodes
 
 _programs = itertools.count()
 _LEVEL_OF = {"kernels": 3, "llvm": 5}  # graphs: 4

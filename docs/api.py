@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 import staticgrad
-from staticgrad import cli
+from staticgrad.graph.optable import FUNCTIONS, OPS
 from staticgrad.ops import DEFINED
-from staticgrad.optable import FUNCTIONS, OPS
+from staticgrad.tools import cli
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -22,8 +22,8 @@ from unittest import mock
 import numpy as np
 
 import staticgrad as sg
-from staticgrad import phases
-from staticgrad.progress import PATIENCE, Progress, Terminal
+from staticgrad.base import phases
+from staticgrad.base.progress import PATIENCE, Progress, Terminal
 
 HERE = Path(__file__).resolve().parent
 

@@ -20,9 +20,9 @@ import os
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.boundary import exposed
-from staticgrad.collection import importing
-from staticgrad.errors import (
+from staticgrad.base.boundary import exposed
+from staticgrad.base.collection import importing
+from staticgrad.base.errors import (
     BoundsError,
     BroadcastWarning,
     BuffersFreedError,
@@ -44,12 +44,9 @@ from staticgrad.errors import (
     StaticGradWarning,
     UpdateWarning,
 )
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, reset_default_graph
-from staticgrad.hints import missing_from_module
-from staticgrad.optable import FUNCTIONS
-from staticgrad.scopes import control_dependencies, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from staticgrad.types import bool_ as bool
-from staticgrad.types import (
+from staticgrad.base.hints import missing_from_module
+from staticgrad.base.types import bool_ as bool
+from staticgrad.base.types import (
     dim,
     float16,
     float32,
@@ -63,6 +60,9 @@ from staticgrad.types import (
     uint32,
     uint64,
 )
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, reset_default_graph
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.graph.scopes import control_dependencies, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 # In a checkout the subpackages compiler and runtime lie beside this folder, in a wheel inside it. Extended, the path
 # finds them in both, so that Python started in a checkout imports it as it stands, even if a wheel is installed too.
@@ -73,13 +73,14 @@ if [path for path in _beside if os.path.isfile(path)] == _beside:
 
 if TYPE_CHECKING:
     from staticgrad import distributed, init, linalg, nest, nn, optim, random
-    from staticgrad.checking import check_gradients
+    from staticgrad.base.types import bfloat16
+    from staticgrad.compiler.autodiff.batching import vmap
     from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
     from staticgrad.compiler.autodiff.reverse import gradients
-    from staticgrad.compiler.batching import vmap
-    from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
-    from staticgrad.functions import function, hvp, value_and_grad
-    from staticgrad.minimization import minimize
+    from staticgrad.functions.checking import check_gradients
+    from staticgrad.functions.function import function, hvp, value_and_grad
+    from staticgrad.functions.minimization import minimize
+    from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         matmul,
@@ -232,46 +233,45 @@ if TYPE_CHECKING:
     from staticgrad.ops.views.repeating import repeat, tile
     from staticgrad.ops.views.reshaping import expand_dims, flatten, reshape, squeeze
     from staticgrad.ops.views.slicing import flip, pad
-    from staticgrad.parser import parse
-    from staticgrad.runtime.cfunction import CFunction
-    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.callers.cfunction import CFunction
     from staticgrad.runtime.export.export import export
     from staticgrad.runtime.export.loaded import load
-    from staticgrad.runtime.session import Session
-    from staticgrad.runtime.tape import Tape
-    from staticgrad.saving import load_graph, save_graph
-    from staticgrad.types import bfloat16
+    from staticgrad.runtime.session.executable import Executable
+    from staticgrad.runtime.session.session import Session
+    from staticgrad.runtime.session.tape import Tape
+    from staticgrad.saving.graphs import load_graph, save_graph
+    from staticgrad.saving.parser import parse
 
 __version__ = "0.1.0"
 
 newaxis = None  # in an index: an axis of size 1
 
 _LATER = {
-    "CFunction": "staticgrad.runtime.cfunction",
-    "Executable": "staticgrad.runtime.executable",
-    "Session": "staticgrad.runtime.session",
-    "Tape": "staticgrad.runtime.tape",
-    "bfloat16": "staticgrad.types",
-    "can_cast": "staticgrad.dtypes",
-    "check_gradients": "staticgrad.checking",
+    "CFunction": "staticgrad.runtime.callers.cfunction",
+    "Executable": "staticgrad.runtime.session.executable",
+    "Session": "staticgrad.runtime.session.session",
+    "Tape": "staticgrad.runtime.session.tape",
+    "bfloat16": "staticgrad.base.types",
+    "can_cast": "staticgrad.graph.dtypes",
+    "check_gradients": "staticgrad.functions.checking",
     "export": "staticgrad.runtime.export.export",
-    "finfo": "staticgrad.dtypes",
-    "function": "staticgrad.functions",
+    "finfo": "staticgrad.graph.dtypes",
+    "function": "staticgrad.functions.function",
     "gradients": "staticgrad.compiler.autodiff.reverse",
     "hessian": "staticgrad.compiler.autodiff.forward",
-    "hvp": "staticgrad.functions",
-    "iinfo": "staticgrad.dtypes",
-    "isdtype": "staticgrad.dtypes",
+    "hvp": "staticgrad.functions.function",
+    "iinfo": "staticgrad.graph.dtypes",
+    "isdtype": "staticgrad.graph.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
     "load": "staticgrad.runtime.export.loaded",
-    "load_graph": "staticgrad.saving",
-    "minimize": "staticgrad.minimization",
-    "parse": "staticgrad.parser",
-    "result_type": "staticgrad.dtypes",
-    "save_graph": "staticgrad.saving",
-    "value_and_grad": "staticgrad.functions",
-    "vmap": "staticgrad.compiler.batching",
+    "load_graph": "staticgrad.saving.graphs",
+    "minimize": "staticgrad.functions.minimization",
+    "parse": "staticgrad.saving.parser",
+    "result_type": "staticgrad.graph.dtypes",
+    "save_graph": "staticgrad.saving.graphs",
+    "value_and_grad": "staticgrad.functions.function",
+    "vmap": "staticgrad.compiler.autodiff.batching",
 }
 _MODULES = frozenset({"distributed", "init", "linalg", "nest", "nn", "optim", "random"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from staticgrad.cli import main
+from staticgrad.tools.cli import main
 
 __all__ = ["main"]
 

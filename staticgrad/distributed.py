@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from staticgrad.boundary import expose
-from staticgrad.hints import missing_from_module
+from staticgrad.base.boundary import expose
+from staticgrad.base.hints import missing_from_module
 from staticgrad.ops.collectives import all_gather, all_reduce, barrier, broadcast, rank, reduce_scatter, size
 
 __all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "rank", "reduce_scatter", "size"]

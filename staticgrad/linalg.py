@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from staticgrad.boundary import expose
-from staticgrad.hints import missing_from_module
-from staticgrad.matrix_functions import funm
+from staticgrad.base.boundary import expose
+from staticgrad.base.hints import missing_from_module
+from staticgrad.functions.matrix_functions import funm
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
 from staticgrad.ops.linalg.blocks import block_diag
 from staticgrad.ops.linalg.cholesky import cholesky

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from staticgrad.boundary import expose
-from staticgrad.hints import missing_from_module
+from staticgrad.base.boundary import expose
+from staticgrad.base.hints import missing_from_module
 from staticgrad.ops.distributions import categorical, choice, exponential, gamma, randint
 from staticgrad.ops.randoms import bernoulli, normal, permutation, uniform
 

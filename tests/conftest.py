@@ -16,7 +16,7 @@ from support.selection import SHARE, commit, is_chosen
 from support.targets import EVERY
 
 import staticgrad as sg
-from staticgrad.optable import FUNCTIONS
+from staticgrad.graph.optable import FUNCTIONS
 
 FUNCTIONS.complete()  # tests draw from the whole table
 commit()  # known to all processes of the run

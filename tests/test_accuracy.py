@@ -25,7 +25,7 @@ from test_special import (
 )
 
 import staticgrad as sg
-from staticgrad.optable import FUNCTIONS, OPS
+from staticgrad.graph.optable import FUNCTIONS, OPS
 
 Array = np.ndarray[Any, Any]
 mp = mpmath.mp

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import numpy_calls
+from staticgrad.graph import numpy_calls
 
 nn = sg.nn
 Declare = Callable[[Any], Any]

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.base.types import TensorType, float64, int64
 from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.interpreter import Outcome, evaluate
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.optable import NO_ATTRIBUTES, Op
+from staticgrad.graph.scopes import control_dependencies, enable_grad, no_grad
 from staticgrad.ops.effects import gradient_key
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.optable import NO_ATTRIBUTES, Op
-from staticgrad.scopes import control_dependencies, enable_grad, no_grad
-from staticgrad.types import TensorType, float64, int64
+from staticgrad.ops.interpreter import Outcome, evaluate
 
 Values = Mapping[Tensor, Any]
 

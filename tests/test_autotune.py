@@ -13,20 +13,20 @@ from support.selection import every_pair
 from support.targets import HERE
 
 import staticgrad as sg
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.binary import binary
-from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.emit.contraction.plan import plan_of
 from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.target import AVX2, TARGETS
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
+from staticgrad.compiler.machine.target import AVX2, TARGETS
+from staticgrad.compiler.native import cache
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
-from staticgrad.runtime import autotune
-from staticgrad.runtime.native import NativeRunner
-from staticgrad.types import TensorType
+from staticgrad.runtime.running.native import NativeRunner
+from staticgrad.runtime.session import autotune
 
 F32 = np.dtype("float32")
 Timing = Callable[[Sequence[NativeRunner], Sequence[np.ndarray]], list[np.ndarray]]

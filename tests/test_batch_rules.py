@@ -18,9 +18,9 @@ from source_tree import ROOT, modules
 from support.sampling import operand_dtypes, operands
 
 import staticgrad as sg
+from staticgrad.base.types import is_floating
+from staticgrad.graph.optable import FUNCTIONS, OPS, Case, Op
 from staticgrad.ops.batch_rules import broadcasting
-from staticgrad.optable import FUNCTIONS, OPS, Case, Op
-from staticgrad.types import is_floating
 
 EXAMPLES = 2
 
@@ -158,7 +158,11 @@ def test_a_shared_table_is_derived_where_its_indices_are_of_examples(read: str) 
 # -- calls of functions of the table ------------------------------------------------------------------------------
 
 
-WRITTEN = ("staticgrad.ops.", "staticgrad.compiler.autodiff.", "staticgrad.compiler.batching")  # by the namespace
+WRITTEN = (
+    "staticgrad.ops.",
+    "staticgrad.compiler.autodiff.",
+    "staticgrad.compiler.autodiff.batching",
+)  # by the namespace
 
 
 def test_rules_call_functions_of_the_table_by_their_signatures() -> None:

@@ -20,8 +20,8 @@ import pytest
 from source_tree import ROOT
 
 import staticgrad as sg
-from staticgrad import cli
-from staticgrad.runtime import machine
+from staticgrad.runtime.measured import machine
+from staticgrad.tools import cli
 
 HERE = ROOT / "benchmarks"
 TOOLS = (

@@ -22,8 +22,8 @@ from support.callers import COMPILER, STRICT, address, built, call_at_once, doub
 from support.sanitized import HERE
 
 import staticgrad as sg
-from staticgrad.runtime import vectorcall
-from staticgrad.runtime.cfunction import SIGNATURES
+from staticgrad.runtime.callers.cfunction import SIGNATURES
+from staticgrad.runtime.parts import vectorcall
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 

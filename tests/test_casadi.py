@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph
+from staticgrad.graph.graph import Graph
 
 ca: Any = pytest.importorskip("casadi")
 

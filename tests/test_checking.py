@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import checking
+from staticgrad.functions import checking
 
 RNG = np.random.default_rng(0)
 

@@ -23,8 +23,9 @@ import pytest
 from support.declaring import f32
 
 import staticgrad as sg
-from staticgrad.graph import Tensor
-from staticgrad.runtime import checkpoint_file, files, tensorfile
+from staticgrad.base import files
+from staticgrad.graph.graph import Tensor
+from staticgrad.runtime.files import checkpoint_file, tensorfile
 
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners, modes and links of files")
 
@@ -188,7 +189,7 @@ def test_a_save_that_fails_leaves_what_was_there(
 
 KILLED = """
 import os, signal, sys
-import numpy as np, staticgrad as sg, staticgrad.runtime.session
+import numpy as np, staticgrad as sg, staticgrad.runtime.session.session
 sg.Variable(np.ones(3, np.float32), name="w")
 session = sg.Session()
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

@@ -17,9 +17,9 @@ import pytest
 from llvmlite import binding
 
 import staticgrad as sg
-from staticgrad import cli
-from staticgrad.config import PREFIX, SWITCHES
-from staticgrad.optable import OPS
+from staticgrad.base.config import PREFIX, SWITCHES
+from staticgrad.graph.optable import OPS
+from staticgrad.tools import cli
 
 PROBLEM = "id,lower,upper,size\na,0,3,10\nb,1,4,20\nc,3,5,10\n"
 

@@ -20,27 +20,28 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit import codegen, entry, microkernel
+from staticgrad.base.phases import phase, watched
+from staticgrad.compiler.emit import entry, microkernel
 from staticgrad.compiler.emit.nest import plan as nest_plan
 from staticgrad.compiler.emit.nest.facts import analyse
-from staticgrad.compiler.emit.target import AVX2, AVX512, current_target
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
 from staticgrad.compiler.lowering.order import Order, Ordered
-from staticgrad.compiler.memory import placement
+from staticgrad.compiler.machine.target import AVX2, AVX512, current_target
 from staticgrad.compiler.memory.checker import check
-from staticgrad.compiler.memory.placement import Interval, place
+from staticgrad.compiler.native import codegen
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES, loops
 from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.placement import placement
+from staticgrad.compiler.placement.placement import Interval, place
+from staticgrad.compiler.program.schedule import ancestors, dependencies, schedule
+from staticgrad.compiler.program.step import Step, Temp
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import rebuild
-from staticgrad.compiler.steps.schedule import ancestors, dependencies, schedule
-from staticgrad.compiler.steps.step import Step, Temp
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.phases import phase, watched
-from staticgrad.text import print_nodes
+from staticgrad.graph.optable import NO_ATTRIBUTES
+from staticgrad.graph.text import print_nodes
 
 orders_of = placement._orders
 Declared: TypeAlias = tuple[list[Any], list[sg.Tensor]]  # fetches and feeds

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.demo import Settings, run
-from staticgrad.demo.accuracy import gradient_difference
-from staticgrad.demo.digits import Digits, load
-from staticgrad.demo.nets import RECIPES
-from staticgrad.demo.training import Epoch, order_of, read_history, start, train, write_history
-from staticgrad.runtime.tensorfile import headers
+from staticgrad.runtime.files.tensorfile import headers
+from staticgrad.tools.demo import Settings, run
+from staticgrad.tools.demo.accuracy import gradient_difference
+from staticgrad.tools.demo.digits import Digits, load
+from staticgrad.tools.demo.nets import RECIPES
+from staticgrad.tools.demo.training import Epoch, order_of, read_history, start, train, write_history
 
 MODELS = tuple(RECIPES)
 ENOUGH = {"conv": 0.98, "mlp": 0.965}  # what such nets reach in PyTorch is 98.6 % and 96.9 %

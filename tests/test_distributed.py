@@ -16,10 +16,10 @@ from support.declaring import f32
 from support.ranks import fail, finish, run, start
 
 import staticgrad as sg
-from staticgrad import config
+from staticgrad.base import config
 from staticgrad.compiler import binary
+from staticgrad.graph.optable import Op
 from staticgrad.ops.collectives import BARRIER, COLLECTIVES, REDUCE_START, REDUCE_WAIT, CollectiveAttributes
-from staticgrad.optable import Op
 
 d = sg.distributed
 
@@ -276,7 +276,7 @@ def test_collective_operations_under_switches(switch: dict[str, str]) -> None:
 
 
 LENGTHS = """
-from staticgrad.world import BLOCK as SHORT
+from staticgrad.base.world import BLOCK as SHORT
 x = sg.placeholder((None,), sg.int64)
 step = sg.Session().compile(
     {
@@ -319,7 +319,7 @@ def test_short_and_long_operands_on_other_numbers_of_ranks(ranks: int) -> None:
 
 TRAINING = """
 import sys, zlib
-from staticgrad.world import world
+from staticgrad.base.world import world
 how, whole = eval(sys.argv[1]), int(sys.argv[2])
 batch = whole // size
 rng = np.random.default_rng(0)
@@ -403,7 +403,7 @@ def test_programs_that_differ_and_a_rank_that_raises_end_all() -> None:
 
 def test_ranks_at_different_operations_are_told_apart_before_any_sum_is_mixed() -> None:
     script = """
-        from staticgrad.world import world
+        from staticgrad.base.world import world
         four, many = np.full(4, rank + 1.0), np.full(1000, rank + 1.0)
         x, y = sg.placeholder((None,), sg.float64), sg.placeholder((None,), sg.float32)
         chosen = sg.placeholder((), sg.bool)

@@ -15,9 +15,9 @@ from support.selection import slow
 from support.targets import HERE
 
 import staticgrad as sg
+from staticgrad.base.types import FLOATS, INTEGERS, is_floating
+from staticgrad.graph.optable import OPS, Op
 from staticgrad.ops.control.bodies import bodies_of
-from staticgrad.optable import OPS, Op
-from staticgrad.types import FLOATS, INTEGERS, is_floating
 
 SHORT = [np.dtype("float16"), sg.bfloat16]
 

@@ -19,9 +19,9 @@ import pytest
 
 from staticgrad.compiler.emit.elementary import error, exponential, logarithm, piecewise
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
-from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
-from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
+from staticgrad.compiler.machine.target import TARGETS, Target, runs_here
+from staticgrad.compiler.native.module import NativeModule
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 I32, I64, U8, BOOL = (np.dtype(t) for t in (np.int32, np.int64, np.uint8, np.bool_))

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit import linked
-from staticgrad.graph import Graph
+from staticgrad.base.types import sizes
+from staticgrad.compiler.native import linked
+from staticgrad.graph.graph import Graph
 from staticgrad.runtime.export.interface import Entry, from_plain, to_plain
 from staticgrad.runtime.export.report import ExportReport
-from staticgrad.runtime.state import aligned_empty
-from staticgrad.types import sizes
+from staticgrad.runtime.running.state import aligned_empty
 
 Array = np.ndarray[Any, np.dtype[Any]]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]

@@ -16,8 +16,8 @@ from support.random_graphs import random_graph
 from support.sampling import relative_error
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS, runs_here
-from staticgrad.graph import Tensor
+from staticgrad.compiler.machine.target import TARGETS, runs_here
+from staticgrad.graph.graph import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 HERE = [name for name, target in TARGETS.items() if runs_here(target)]

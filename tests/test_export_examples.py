@@ -21,8 +21,8 @@ import pytest
 from source_tree import ROOT
 
 import staticgrad as sg
-from staticgrad.compiler.emit.isa import AVX512_ISA
-from staticgrad.compiler.emit.target import current_target
+from staticgrad.compiler.machine.isa import AVX512_ISA
+from staticgrad.compiler.machine.target import current_target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 EXAMPLES, SUPPORT = ROOT / "examples", ROOT / "tests" / "support"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph
+from staticgrad.graph.graph import Graph
 from staticgrad.runtime.export.names import check_identifier, identifier, word
 from staticgrad.runtime.export.report import ExportReport
 from staticgrad.runtime.export.reserved import is_reserved

@@ -10,22 +10,22 @@ import pytest
 from support.targets import HERE
 
 import staticgrad as sg
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, TensorType, sizes
 from staticgrad.compiler import pipeline
 from staticgrad.compiler.emit import families
 from staticgrad.compiler.emit.families import Family, once
 from staticgrad.compiler.emit.llvm import IRModule, integer, memory_type
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels import reference, routines
 from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.passes import PASSES, Pass
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import graph_of
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import graph_of
+from staticgrad.graph.optable import OPS, Array, Case, Namespace, NoAttributes, Op, Primal, register
 from staticgrad.ops.batch_rules import last_axes
-from staticgrad.optable import OPS, Array, Case, Namespace, NoAttributes, Op, Primal, register
-from staticgrad.types import FLOATS, TensorType, sizes
 
 # -- a fifth family: the order in which a fast Fourier transform reads (Cooley and Tukey 1965) -------------------------
 

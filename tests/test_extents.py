@@ -11,16 +11,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.extents import (
-    OpenSize,
-    OpenSizeError,
-    extent_of,
-    highest,
-    is_exactly,
-    is_open,
-    lowest,
-    value_at,
-)
+from staticgrad.base.extents import OpenSize, OpenSizeError, extent_of, highest, is_exactly, is_open, lowest, value_at
 
 RANGES = ((1, 16), (2, 16), (17, 32), (1, 7))
 N, M = (extent_of(OpenSize(number, 1, 16, name)) for number, name in enumerate("nm"))

@@ -10,8 +10,8 @@ import sys
 import pytest
 from source_tree import modules
 
+from staticgrad.graph.optable import FUNCTIONS, OPS
 from staticgrad.ops import DEFINED
-from staticgrad.optable import FUNCTIONS, OPS
 
 # In a process that has only imported the facade, others begin: one for each family, which does with its ops what users
 # do with them, and with no family around that nobody asked for.
@@ -19,8 +19,8 @@ ALONE = """
 import importlib, json, os, sys, warnings
 import numpy as np
 import staticgrad as sg
-from staticgrad import optable
-from staticgrad.optable import FUNCTIONS, OPS
+from staticgrad.graph import optable
+from staticgrad.graph.optable import FUNCTIONS, OPS
 
 os.environ["STATICGRAD_BACKEND"] = sys.argv[1]
 warnings.simplefilter("ignore")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph
-from staticgrad.runtime import files, graphfile, tensorfile
+from staticgrad.base import files
+from staticgrad.graph.graph import Graph
+from staticgrad.runtime.files import graphfile, tensorfile
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="files are locked by flock")
 LENGTH = 300  # elements of an array that lies beside a text
@@ -279,7 +280,7 @@ def test_an_export_that_cannot_write_one_of_its_files_leaves_them_all(
 WRITER = """
 import sys
 import numpy as np, staticgrad as sg
-from staticgrad.graph import Graph
+from staticgrad.graph.graph import Graph
 graphs = []
 for value in (1, 2):
     with Graph() as graph:

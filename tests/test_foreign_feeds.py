@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime import foreign
-from staticgrad.runtime.entry import layout_is_known
-from staticgrad.runtime.executable import Executable
+from staticgrad.runtime.parts import foreign
+from staticgrad.runtime.parts.entry import layout_is_known
+from staticgrad.runtime.session.executable import Executable
 
 RNG = np.random.default_rng(0)
 native = pytest.mark.skipif(not layout_is_known(), reason="this interpreter has no fast entry")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from source_tree import modules
 
-from staticgrad.frozen import OFTEN, frozen, record
+from staticgrad.base.frozen import OFTEN, frozen, record
 
 
 @frozen

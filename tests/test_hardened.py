@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime import image, locks
-from staticgrad.runtime.image import CODE, DATA, CodeImage, ExecutionRefusedError, LoadedImage
+from staticgrad.base import image
+from staticgrad.base.image import CODE, DATA, CodeImage, ExecutionRefusedError, LoadedImage
+from staticgrad.runtime.parts import locks
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
 needs_files_in_memory = pytest.mark.skipif(sys.platform != "linux", reason="files in memory are of Linux")

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import hints, numpy_calls
+from staticgrad.base import hints
+from staticgrad.graph import numpy_calls
 
 PLACES = [(place, name) for place in hints.TABLE for name in hints.names_of(place)]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.program import BufferPlan
-from staticgrad.html.boxes import MOST, Layers, layers_of
-from staticgrad.runtime.profile import KernelTime, Profile
-from staticgrad.runtime.reports import MemoryReport
+from staticgrad.compiler.program.program import BufferPlan
+from staticgrad.graph.html.boxes import MOST, Layers, layers_of
+from staticgrad.runtime.measured.profile import KernelTime, Profile
+from staticgrad.runtime.measured.reports import MemoryReport
 
 NASTY = "<script>alert(\"1\")</script> & 'x'\n\x00"
 

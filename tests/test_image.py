@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from staticgrad import config, plain
-from staticgrad.compiler.emit import link, native, parts
-from staticgrad.compiler.emit.codegen import exports, objects
+from staticgrad.base import config, image, plain
+from staticgrad.base.image import CodeImage, ImageError, LoadedImage, Relocation
+from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.llvm import IRModule, integer
-from staticgrad.compiler.emit.native import RelocatableObjects, load_code, machine_code
-from staticgrad.compiler.emit.object_loader import LoadedObjects
-from staticgrad.compiler.emit.target import GENERIC
-from staticgrad.runtime import image
-from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage, Relocation
+from staticgrad.compiler.machine.target import GENERIC
+from staticgrad.compiler.native import link
+from staticgrad.compiler.native import module as native
+from staticgrad.compiler.native.codegen import exports, objects
+from staticgrad.compiler.native.module import RelocatableObjects, load_code, machine_code
+from staticgrad.compiler.native.object_loader import LoadedObjects
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.interpreter import Outcome, call_function, evaluate
+from staticgrad.base.types import TensorType
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import Array
 from staticgrad.ops.effects import assert_
-from staticgrad.optable import Array
-from staticgrad.types import TensorType
+from staticgrad.ops.interpreter import Outcome, call_function, evaluate
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,15 @@ from support.sampling import relative_error
 from support.selection import slow
 
 import staticgrad as sg
-from staticgrad import collection
+from staticgrad.base import collection, recent
 from staticgrad.compiler.emit import entry, loops, polls
-from staticgrad.compiler.emit.machine import RATES
-from staticgrad.compiler.steps import step
-from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
-from staticgrad.runtime.locks import Lock, LockWord
-from staticgrad.runtime.machinery import once
+from staticgrad.compiler.machine.machine import RATES
+from staticgrad.compiler.program import step
+from staticgrad.runtime.parts import interrupts, locks, results
+from staticgrad.runtime.parts.locks import Lock, LockWord
+from staticgrad.runtime.parts.machinery import once
+from staticgrad.runtime.running import native, reference, state
+from staticgrad.runtime.session import executable, session, tape
 
 FILES = frozenset(
     m.__file__ or "" for m in (executable, locks, native, recent, reference, results, session, state, tape)
@@ -399,7 +401,7 @@ LONG = """
 import os, signal, sys, threading
 import numpy as np
 import staticgrad as sg
-from staticgrad.runtime.locks import LockWord
+from staticgrad.runtime.parts.locks import LockWord
 
 with sg.Graph() as graph:
     x = sg.placeholder((3,), name="x")

@@ -21,8 +21,8 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import staticgrad as sg  # noqa: E402
+from staticgrad.bridges import xla  # noqa: E402
 from staticgrad.jax import wrap  # noqa: E402
-from staticgrad.runtime import xla  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

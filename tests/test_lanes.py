@@ -10,8 +10,8 @@ from support.targets import HERE
 
 from staticgrad.compiler.emit.lanes import transposed, vector_parts
 from staticgrad.compiler.emit.llvm import IRModule, memory_type, vector
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.compiler.machine.target import TARGETS
+from staticgrad.compiler.native.module import NativeModule
 
 COUNTS = (0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 70)
 WAYS = ("told", "known", "given", "carried")

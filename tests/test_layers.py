@@ -12,79 +12,37 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT, modules
+from source_tree import ROOT, modules, packages
 
-# From the ground up. A name stands for itself and for all that is below it, unless a longer name claims that.
+# From the ground up: the folders of each floor, which a module imports from its own and from those below. A folder's
+# name stands for its files, and for the folders in it that have no floor of their own.
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("errors, switches, values", (
-        "staticgrad.errors", "staticgrad.config", "staticgrad.depth", "staticgrad.phases", "staticgrad.collection",
-        "staticgrad.extents", "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
-        "staticgrad.tables", "staticgrad.plain",
-        "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks", "staticgrad.world")),
-    ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
-    ("files, what is loaded without a compiler", (
-        "staticgrad.runtime.image", "staticgrad.runtime.addresses", "staticgrad.runtime.files",
-        "staticgrad.runtime.export.interface")),
-    ("scalar expressions", ("staticgrad.scalar",)),
-    ("op table", ("staticgrad.optable",)),
-    ("graph", ("staticgrad.graph", "staticgrad.scopes", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",
-        "staticgrad.numpy_calls", "staticgrad.warned")),
-    ("operands, sources, control flow", (
-        "staticgrad.ops.declare", "staticgrad.ops.batch_rules", "staticgrad.ops.sources", "staticgrad.ops.control")),
-    ("its text, its pictures, its interpreter", ("staticgrad.text", "staticgrad.html", "staticgrad.interpreter")),
-    ("ops", ("staticgrad.ops",)),
-    ("regions of a graph, the machine", (
-        "staticgrad.compiler.regions", "staticgrad.compiler.emit.isa", "staticgrad.compiler.emit.machine",
-        "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
-    ("kernels as values", ("staticgrad.compiler.kernels",)),
-    ("graph to graph", (
-        "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.residuals",
-        "staticgrad.compiler.tapes", "staticgrad.compiler.passes")),
-    ("a program, steps as values", (
-        "staticgrad.compiler.program", "staticgrad.compiler.steps.step", "staticgrad.compiler.steps.loops",
-        "staticgrad.compiler.steps.schedule")),
-    ("graph to steps", ("staticgrad.compiler.lowering",)),
-    ("lifetimes and placement", ("staticgrad.compiler.memory",)),
-    ("kernels to LLVM IR", ("staticgrad.compiler.emit",)),
-    ("graph to steps", ("staticgrad.compiler.lowering",)),
-    ("steps to steps", ("staticgrad.compiler.steps",)),
-    ("compiler driver", ("staticgrad.compiler",)),
-    ("what runs programs", ("staticgrad.runtime",)),
-    ("the compiler of a session", ("staticgrad.runtime.compiler", "staticgrad.runtime.autotune")),
-    ("tapes", ("staticgrad.runtime.tape",)),
-    ("executables", ("staticgrad.runtime.executable",)),
-    ("programs out of the process", ("staticgrad.runtime.export",)),
-    ("what other frameworks call", ("staticgrad.runtime.derived", "staticgrad.runtime.xla")),
-    ("sessions", ("staticgrad.runtime.session",)),
-    ("facade, nn, optim, init, random, tools", ("staticgrad",)),
+    ("values", ("base",)),
+    ("graphs", ("graph",)),
+    ("ops", ("ops",)),
+    ("machines, regions, placement", ("compiler/machine", "compiler/regions", "compiler/placement", "compiler/native")),
+    ("graph to graph, kernels", ("compiler/passes", "compiler/autodiff", "compiler/tapes", "compiler/kernels")),
+    ("programs", ("compiler/program", "compiler/memory")),
+    ("kernels and programs to LLVM IR", ("compiler/emit",)),
+    ("graph to program", ("compiler/lowering", "compiler/steps", "compiler")),
+    ("what runs programs", (
+        "runtime/parts", "runtime/running", "runtime/files", "runtime/callers", "runtime/measured", "runtime/session",
+        "runtime/export", "runtime")),
+    ("what users have", ("nn", "optim", "functions", "saving", "bridges", "tools", ".")),
 )  # fmt: skip
-
-# Upward imports inside functions that are allowed, and why.
-LATE = {
-    ("staticgrad.hints", "staticgrad.numpy_calls"): "NumPy's names of our functions",
-    ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
-    ("staticgrad.optable", "staticgrad.ops.linalg.results"): "the types of what functions of matrices give",
-    ("staticgrad.graph", "staticgrad.text"): "str(graph)",
-    ("staticgrad.graph", "staticgrad.html.graphs"): "what notebooks show of a graph",
-    ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",
-    ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
-    ("staticgrad.runtime.executable", "staticgrad.runtime.export.export"): "exe.export",
-    ("staticgrad.runtime.executable", "staticgrad.runtime.export.options"): "the types of its arguments",
-    ("staticgrad.runtime.executable", "staticgrad.runtime.export.report"): "the type of what it gives",
-}
 
 # A third-party package, and the only places that may import it.
 ONLY_IN = {
-    "llvmlite": ("staticgrad.compiler.emit", "staticgrad.runtime"),
-    "sklearn": ("staticgrad.demo",),
-    "tqdm": ("staticgrad.demo",),
+    "llvmlite": ("staticgrad.compiler.native", "staticgrad.compiler.machine"),
+    "sklearn": ("staticgrad.tools.demo",),
+    "tqdm": ("staticgrad.tools.demo",),
     "safetensors": (),
-    "mpi4py": ("staticgrad.world",),
-    "torch": ("staticgrad.torch",),
-    "jax": ("staticgrad.jax",),
-    "pytensor": ("staticgrad.pytensor", "staticgrad.pymc"),
-    "pymc": ("staticgrad.pymc",),
-    "nutpie": ("staticgrad.pymc",),
+    "mpi4py": ("staticgrad.base.world",),
+    "torch": ("staticgrad.bridges.torch",),
+    "jax": ("staticgrad.bridges.jax",),
+    "pytensor": ("staticgrad.bridges.pytensor", "staticgrad.bridges.pymc"),
+    "pymc": ("staticgrad.bridges.pymc",),
+    "nutpie": ("staticgrad.bridges.pymc",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
@@ -95,11 +53,14 @@ LATER = (
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {
     "staticgrad",
+    "staticgrad.base",
     *(
-        f"staticgrad.{name}"
-        for name in ("boundary", "collection", "errors", "extents", "forks", "frozen", "graph", "hints", "numpy_calls")
+        f"staticgrad.base.{name}"
+        for name in ("boundary", "collection", "errors", "extents", "forks", "frozen", "hints")
     ),
-    *(f"staticgrad.{name}" for name in ("optable", "reach", "scopes", "types")),
+    *(f"staticgrad.base.{name}" for name in ("reach", "types")),
+    "staticgrad.graph",
+    *(f"staticgrad.graph.{name}" for name in ("graph", "numpy_calls", "optable", "scopes")),
 }
 
 
@@ -142,10 +103,21 @@ def is_in(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
+def folder_of(module: str) -> str:
+    """The folder of the table in which a module lies."""
+    names = [name for _, folders in FLOORS for name in folders]
+    return max((name for name in names if is_in(module, package_of(name))), key=len)
+
+
+def package_of(folder: str) -> str:
+    """The package that a folder of the table is."""
+    return "staticgrad" if folder == "." else f"staticgrad.{folder.replace('/', '.')}"
+
+
 def floor_of(module: str) -> int:
-    """The number of the floor that claims the module by the longest name."""
-    claims = [(len(name), floor) for floor, (_, names) in enumerate(FLOORS) for name in names if is_in(module, name)]
-    return max(claims)[1]
+    """The number of the floor on which the module's folder is."""
+    folder = folder_of(module)
+    return next(number for number, (_, folders) in enumerate(FLOORS) if folder in folders)
 
 
 def floor_name(module: str) -> str:
@@ -160,16 +132,21 @@ def test_no_import_runs_upward() -> None:
     wrong = {
         f"{where(found)}: {floor_name(found.module)} import {floor_name(found.target)}: {found.target}"
         for found in all_imports()
-        if is_in(found.target, "staticgrad")
-        and floor_of(found.target) > floor_of(found.module)
-        and not (found.late and (found.module, found.target) in LATE)
+        if is_in(found.target, "staticgrad") and floor_of(found.target) > floor_of(found.module)
     }
     assert not wrong, "upward:\n" + "\n".join(sorted(wrong))
 
 
-def test_allowances_are_needed() -> None:
-    used = {(found.module, found.target) for found in all_imports() if found.late}
-    assert set(LATE) <= used
+def test_each_folder_is_on_one_floor_of_at_most_ten() -> None:
+    folders = [name for _, names in FLOORS for name in names]
+    assert len(FLOORS) <= 10
+    assert len(folders) == len(set(folders))
+    known = {path.relative_to(ROOT).as_posix().removeprefix("staticgrad/") for path in packages().values()}
+    tops = {
+        "/".join(name.split("/")[:2]) if name.split("/")[0] in ("compiler", "runtime") else name.split("/")[0]
+        for name in known
+    }
+    assert tops - {"staticgrad"} == set(folders) - {"."}
 
 
 def test_no_cycle_at_import_time() -> None:
@@ -235,7 +212,7 @@ def test_a_checkout_imports_as_it_stands_beside_an_installed_wheel(tmp_path: Pat
     installed (-S), and without the finder of an editable installation."""
     code = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "import staticgrad as sg, staticgrad.runtime.session as s\n"
+        "import staticgrad as sg, staticgrad.runtime.session.session as s\n"
         "with sg.Graph() as g: y = sg.sum(sg.constant([1.0, 2.0]))\n"
         "print(s.__file__, sg.Session(g).run(y))"
     )
@@ -247,4 +224,4 @@ def test_a_checkout_imports_as_it_stands_beside_an_installed_wheel(tmp_path: Pat
         text=True,
         check=True,
     )
-    assert run.stdout.split() == [str(ROOT / "runtime" / "session.py"), "3.0"]
+    assert run.stdout.split() == [str(ROOT / "runtime" / "session" / "session.py"), "3.0"]

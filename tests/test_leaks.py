@@ -57,8 +57,8 @@ def call():
 
 def test_linking_an_export_keeps_no_memory_of_the_process(tmp_path: Path) -> None:
     call = """
-from staticgrad.compiler.emit.linked import link_modules
-from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.compiler.native.linked import link_modules
+from staticgrad.compiler.machine.target import GENERIC
 main = "define i64 @main(i64 %x) {\\n  ret i64 %x\\n}"
 entry = "declare i64 @main(i64)\\ndefine i64 @entry(i64 %x) {\\n  %y = call i64 @main(i64 %x)\\n  ret i64 %y\\n}"
 def call():

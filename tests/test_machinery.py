@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from staticgrad.runtime import entry, interrupts, locks, machinery, results, threads, vectorcall
-from staticgrad.runtime.machinery import named_words, once
+from staticgrad.runtime.parts import entry, interrupts, locks, machinery, results, threads, vectorcall
+from staticgrad.runtime.parts.machinery import named_words, once
 
 
 def structures() -> list[type]:

@@ -13,8 +13,8 @@ from support.guards import guarded
 from support.targets import HERE
 
 from staticgrad.compiler.emit.llvm import IRModule, Value, element_of, memory_type, vector
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.compiler.machine.target import TARGETS
+from staticgrad.compiler.native.module import NativeModule
 
 DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")
 LANES = (2, 4, 8, 16, 32)

@@ -13,8 +13,8 @@ from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad import linalg
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.ops.linalg.divided import difference, second_difference
-from staticgrad.optable import FUNCTIONS
 
 RNG = np.random.default_rng(3)
 DIRECTION = np.array([[0.3, 1, -0.5], [1, 0.1, 0.7], [-0.5, 0.7, 0.2]])

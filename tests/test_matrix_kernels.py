@@ -25,12 +25,12 @@ from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution import planar, products
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.reference import run_kernel
-from staticgrad.runtime.threads import pool_address
+from staticgrad.compiler.machine.target import TARGETS, Target, current_target, named
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.runtime.parts.threads import pool_address
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
 F32, F64 = np.dtype("float32"), np.dtype("float64")

@@ -13,7 +13,7 @@ import pytest
 from support.declaring import f32
 
 import staticgrad as sg
-from staticgrad.scopes import checkpointed, in_module
+from staticgrad.graph.scopes import checkpointed, in_module
 
 
 @pytest.fixture(autouse=True)

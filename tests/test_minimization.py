@@ -10,8 +10,8 @@ import pytest
 from scipy import optimize
 
 import staticgrad as sg
-from staticgrad import minimization
-from staticgrad.quasi_newton import CURVATURE, line_search
+from staticgrad.functions import minimization
+from staticgrad.optim.quasi_newton import CURVATURE, line_search
 
 Array = np.ndarray[Any, Any]
 METHODS = ("lbfgs", "newton-cg")

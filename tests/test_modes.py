@@ -17,7 +17,7 @@ from support.random_sizes import ALWAYS, random_sizes, setting
 from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import named
+from staticgrad.compiler.machine.target import named
 
 MOST = 2000  # pairs of large programs; on AVX2 the rarest mode comes after some 500
 

@@ -12,13 +12,13 @@ from support.cross import Run, emulated, missing
 from support.cross_checks import check_drawn, check_edges, check_table, check_training
 
 import staticgrad as sg
-from staticgrad.compiler.emit.codegen import assembly, objects
-from staticgrad.compiler.emit.target import NEON, TARGETS, current_target, runs_here
+from staticgrad.compiler.machine.target import NEON, TARGETS, current_target, runs_here
+from staticgrad.compiler.native.codegen import assembly, objects
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.graph import Graph, Tensor
-from staticgrad.runtime import machinery, threads
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.runtime.parts import machinery, threads
 
 emulator = pytest.mark.skipif(bool(missing()), reason=missing())
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import depth
+from staticgrad.base import depth
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.digest import digest
 

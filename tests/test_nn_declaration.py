@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.nn.module import Module
 from staticgrad.ops.randoms import threefry2x32, threefry_key, uniform_reference
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import phases, progress
-from staticgrad.progress import Progress, Terminal
+from staticgrad.base import phases, progress
+from staticgrad.base.progress import Progress, Terminal
 
 CELL = "import staticgrad as sg\nw = sg.Variable([1.0], name='w')\n"
 

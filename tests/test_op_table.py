@@ -16,13 +16,13 @@ from support.selection import rotating
 from support.targets import EVERY
 
 import staticgrad as sg
+from staticgrad.base.types import float32, float64, is_floating
 from staticgrad.compiler.kernels.routines import LONE
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.optable import OPS, Case, Op, Role, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
-from staticgrad.optable import OPS, Case, Op, Role, register
-from staticgrad.types import float32, float64, is_floating
 
 ELSEWHERE = {
     "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",

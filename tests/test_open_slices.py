@@ -16,8 +16,8 @@ from support.sampling import rng_for
 from support.selection import slow
 
 import staticgrad as sg
+from staticgrad.base.types import bind_size
 from staticgrad.ops.views.slicing import bounds_within, slice_length
-from staticgrad.types import bind_size
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Key = tuple[slice, ...]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.optable import FUNCTIONS, Namespace
-from staticgrad.types import bind
+from staticgrad.base.types import bind
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS, Namespace
 
 
 @pytest.fixture(autouse=True)

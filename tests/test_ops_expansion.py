@@ -12,10 +12,10 @@ import pytest
 from support.sampling import Array, operand_dtypes, operands, relative_error
 
 import staticgrad as sg
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.passes.expand import is_composed
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.optable import FUNCTIONS, OPS, Case, Op
-from staticgrad.types import TensorType
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS, OPS, Case, Op
 
 TOLERANCE = {"float32": 5e-6, "float64": 1e-13}
 RANDOM = {"random_uniform"}  # its reference takes a key

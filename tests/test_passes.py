@@ -10,6 +10,7 @@ import pytest
 from support.targets import HERE
 
 import staticgrad as sg
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.kernels.layout import layouts
 from staticgrad.compiler.passes import PASSES, Pass
 from staticgrad.compiler.passes.materialize import materialize
@@ -17,10 +18,9 @@ from staticgrad.compiler.passes.simplify import POWERS
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.regions.verify import verify
-from staticgrad.graph import Graph, Tensor
-from staticgrad.interpreter import evaluate
-from staticgrad.text import print_nodes
-from staticgrad.types import TensorType
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.text import print_nodes
+from staticgrad.ops.interpreter import evaluate
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ALL = (*PASSES, Pass("materialize", materialize, optional=False))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import cli
-from staticgrad.compiler.memory.problems import read_csv, write_csv
-from staticgrad.graph import Graph
-from staticgrad.runtime.executable import Executable
+from staticgrad.compiler.placement.problems import read_csv, write_csv
+from staticgrad.graph.graph import Graph
+from staticgrad.runtime.session.executable import Executable
+from staticgrad.tools import cli
 
 WRONG = {
     "": "path: expected the path of a file, actual ''",

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
-from staticgrad.compiler.memory.fitting import Buffer, Fitting, SearchOutcome
-from staticgrad.compiler.memory.placement import Interval, Placement, PlanError, lower_bound, place
-from staticgrad.compiler.memory.problems import format_csv, parse_csv, read_csv, write_csv
-from staticgrad.compiler.memory.search import improve, luby
+from staticgrad.compiler.placement import placement
+from staticgrad.compiler.placement.fitting import Buffer, Fitting, SearchOutcome
+from staticgrad.compiler.placement.placement import Interval, Placement, PlanError, lower_bound, place
+from staticgrad.compiler.placement.problems import format_csv, parse_csv, read_csv, write_csv
+from staticgrad.compiler.placement.search import improve, luby
 from staticgrad.errors import FormatError, StaticGradError
 
 DATA = Path(__file__).parent / "data" / "placement"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import named
+from staticgrad.compiler.machine.target import named
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 
 Declared = tuple[Sequence[Any], Sequence[Tensor]]
 

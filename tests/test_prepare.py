@@ -11,12 +11,12 @@ from support.selection import slow
 from support.targets import EVERY, HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import current_target, named
+from staticgrad.compiler.machine.target import current_target, named
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.steps.prepare import REASON
-from staticgrad.optable import Array
+from staticgrad.graph.optable import Array
 
 RNG = np.random.default_rng(3)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime.native import NativeRunner
+from staticgrad.runtime.running.native import NativeRunner
 
 
 @pytest.fixture(autouse=True)

@@ -15,18 +15,18 @@ from support.targets import CURRENT
 from test_op_table import test_derivatives_agree_with_finite_differences_and_each_other as check_derivatives
 
 import staticgrad as sg
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import current_target
+from staticgrad.base.types import TensorType, float32
+from staticgrad.compiler.machine.target import current_target
 from staticgrad.compiler.memory import checker
-from staticgrad.compiler.memory.problems import Interval, Pinned, PlanError
+from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.program import Program
+from staticgrad.compiler.placement.problems import Interval, Pinned, PlanError
+from staticgrad.compiler.program.program import Program
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.regions.verify import VerifyError, verify
-from staticgrad.graph import Graph, Node
-from staticgrad.optable import NO_ATTRIBUTES, OPS, Case
-from staticgrad.types import TensorType, float32
+from staticgrad.graph.graph import Graph, Node
+from staticgrad.graph.optable import NO_ATTRIBUTES, OPS, Case
 
 
 def adam() -> Any:

@@ -76,7 +76,7 @@ def classes() -> dict[str, type]:
 def test_dir_and_help_of_a_class_have_documented_names_alone(cls: type) -> None:
     own = [full for full, base in classes().items() if base in cls.__mro__]
     documented = {name for full in own for name in api.documented_of(full)}
-    if cls.__module__ == "staticgrad.init":  # initializers, which need not derive from their protocol
+    if cls.__module__ == "staticgrad.nn.initializers":  # initializers, which need not derive from their protocol
         documented |= set(api.documented_of("staticgrad.init.Initializer"))
     if cls is sg.Tensor:
         documented |= set(api.functions_of_tensors())

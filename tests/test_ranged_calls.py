@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.extents import range_of
+from staticgrad.base.extents import range_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

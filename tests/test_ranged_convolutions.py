@@ -28,18 +28,18 @@ from test_matrix_kernels import (
 )
 
 import staticgrad as sg
+from staticgrad.base.extents import OpenSize, OpenSizeError, extent_of, range_of
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import span
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import current_target, named
 from staticgrad.compiler.emit.versions import Versions
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.extents import OpenSize, OpenSizeError, extent_of, range_of
-from staticgrad.runtime.threads import pool_address
+from staticgrad.compiler.machine.target import current_target, named
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.runtime.parts.threads import pool_address
 
 F64 = np.dtype("float64")
 GUARD = 64  # elements behind each array

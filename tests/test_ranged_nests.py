@@ -14,9 +14,9 @@ import pytest
 from support.targets import EVERY
 
 import staticgrad as sg
+from staticgrad.base.extents import is_open
 from staticgrad.compiler.emit.nest.tiles import Tiles
-from staticgrad.extents import is_open
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
 
 ROWS = (53, 16, 3, 1)  # of the ranges 33 to 64 and 1 to 16
 SHORT = (1, 2, 3, 7, 8, 9, 15, 16, 17, 21, 32, 33, 50, 64)  # the third range still passes through tiles

@@ -17,17 +17,17 @@ import pytest
 from support.selection import rotating
 from support.targets import HERE
 
+from staticgrad.base.extents import OpenSize, at_sizes, extent_of, open_sizes
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.contraction import versions
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
-from staticgrad.extents import OpenSize, at_sizes, extent_of, open_sizes
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.runtime.threads import pool_address
+from staticgrad.compiler.machine.target import TARGETS, Target, current_target
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.graph.optable import NO_ATTRIBUTES
+from staticgrad.runtime.parts.threads import pool_address
 
 F32, F64, I32, BOOL = (np.dtype(name) for name in ("float32", "float64", "int32", "bool"))
 RANGES = {"a": (1, 16), "b": (17, 32), "c": (1, 70), "d": (1, 4), "w": (33, 128)}  # by the first letter of a name

@@ -21,11 +21,10 @@ from support.selection import rotating
 from support.targets import EVERY
 
 import staticgrad as sg
+from staticgrad.base.extents import OpenSize, at_sizes, extent_of, open_sizes
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.routines.batch import emit_batch
-from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.kernels.routines import (
     Batch,
     Block,
@@ -38,8 +37,9 @@ from staticgrad.compiler.kernels.routines import (
     Symmetric,
     TriangularSolve,
 )
-from staticgrad.extents import OpenSize, at_sizes, extent_of, open_sizes
-from staticgrad.runtime.threads import pool_address
+from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.runtime.parts.threads import pool_address
 
 F32, F64, I16, I32, I64 = (np.dtype(name) for name in ("float32", "float64", "int16", "int32", "int64"))
 APART = 64  # bytes before and behind each array

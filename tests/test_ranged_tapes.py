@@ -12,10 +12,10 @@ from support.declaring import Array, Log
 from support.selection import rotating
 
 import staticgrad as sg
+from staticgrad.base.extents import OpenSizeError, open_sizes
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.tapes.plan import BackwardPlan, TapePlan
 from staticgrad.errors import GraphError
-from staticgrad.extents import OpenSizeError, open_sizes
 
 F = sg.float64
 SIZES = (5, 7, 16, 1, 2, 17, 30, 32, 3)

@@ -18,13 +18,16 @@ from support.damage import small_graphs
 from support.fuzzing import Coverage, Reader, check, fuzz
 
 import staticgrad as sg
-from staticgrad import filekinds, literals, parser, plain, saving
+from staticgrad.base import image, plain
 from staticgrad.compiler import binary
-from staticgrad.compiler.emit import cache, native
-from staticgrad.compiler.memory import placement, problems
+from staticgrad.compiler.native import cache
+from staticgrad.compiler.native import module as native
+from staticgrad.compiler.placement import placement, problems
 from staticgrad.errors import FormatError
-from staticgrad.runtime import checkpoint, checkpoint_file, elf, graphfile, image, tensorfile
 from staticgrad.runtime.export import interface, loaded, program_file
+from staticgrad.runtime.files import checkpoint, checkpoint_file, elf, graphfile, tensorfile
+from staticgrad.saving import filekinds, literals, parser
+from staticgrad.saving import graphs as saving
 
 FOUND = Path(__file__).parent / "data" / "damaged"  # inputs that readers once neither read nor refused
 LENGTH = tensorfile.LENGTH

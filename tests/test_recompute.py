@@ -13,8 +13,8 @@ from support.random_graphs import random_graph
 import staticgrad as sg
 from staticgrad.compiler.steps import recompute
 from staticgrad.compiler.steps.recompute import fit
-from staticgrad.graph import Tensor
-from staticgrad.runtime.executable import Executable
+from staticgrad.graph.graph import Tensor
+from staticgrad.runtime.session.executable import Executable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BATCH, WIDTH = 256, 32

@@ -19,8 +19,8 @@ import pytest
 from source_tree import FOLDERS, ROOT, modules, packages
 
 import staticgrad
-from staticgrad.config import PREFIX, SWITCHES
-from staticgrad.optable import OPS
+from staticgrad.base.config import PREFIX, SWITCHES
+from staticgrad.graph.optable import OPS
 
 TOP = {
     ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
@@ -89,7 +89,7 @@ def test_a_class_name_names_one_class() -> None:
 def test_licences_of_all_that_is_shipped_are_named() -> None:
     project = PROJECT["project"]
     shipped = {path for pattern in project["license-files"] for path in ROOT.glob(pattern)}
-    assert shipped == {ROOT / "LICENSE", *(ROOT / "runtime" / "view" / "vendor").glob("LICENSE*")}
+    assert shipped == {ROOT / "LICENSE", *(ROOT / "runtime" / "measured" / "view" / "vendor").glob("LICENSE*")}
     assert project["license"] == "Apache-2.0 AND MIT"
 
 
@@ -136,10 +136,13 @@ def test_types_are_shipped() -> None:
 
 
 def test_texts_of_native_parts_are_shipped_and_used() -> None:
-    assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad.runtime"] == ["*.ll"]
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "runtime").glob("*.py"))
-    texts = {path.stem for path in (ROOT / "runtime").rglob("*.ll")}
-    assert texts == set(re.findall(r'(?:native_part|part_text)\(\s*"(\w+)"', sources))
+    shipped = PROJECT["tool"]["setuptools"]["package-data"]
+    texts = {path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*.ll")}
+    for package, folder in packages().items():
+        beside = {path.stem for path in texts if path.parent == folder}
+        sources = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        assert beside == set(re.findall(r'(?:native_part|part_text)\(\s*"(\w+)"', sources))
+        assert ("*.ll" in shipped.get(package, [])) == bool(beside)
 
 
 def test_version_is_said_once() -> None:
@@ -218,7 +221,7 @@ def test_every_package_is_on_the_map() -> None:
 def test_every_module_is_on_the_map_and_nothing_else() -> None:
     """Each package's part of ARCHITECTURE.md, which begins with the package's folder, names its modules."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rooms = text[text.index("## Modules") : text.index("## Ideas")]
+    rooms = text[text.index("## Rooms") : text.index("## Ideas")]
     folders = {folder.relative_to(ROOT).as_posix(): folder for folder in packages().values()}
     parts = re.split(r"^(?:### )?`([\w/]+)/` — ", rooms, flags=re.MULTILINE)
     said = dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.residuals import AS_READ, Remat, remat, select
-from staticgrad.graph import Tensor
+from staticgrad.compiler.autodiff.residuals import AS_READ, Remat, remat, select
+from staticgrad.graph.graph import Tensor
 
 
 def test_every_kind_of_op_has_its_place_in_the_order(g: sg.Graph) -> None:

@@ -16,11 +16,11 @@ from numpy._core.multiarray import get_handler_name
 from support.concurrency import in_threads
 
 import staticgrad as sg
-from staticgrad.graph import Graph
-from staticgrad.optable import Array
-from staticgrad.runtime import results
-from staticgrad.runtime.native import IDLE_FRAMES
-from staticgrad.runtime.results import RECORD, RECYCLED_FROM, IdleRecord, RecyclerWord
+from staticgrad.graph.graph import Graph
+from staticgrad.graph.optable import Array
+from staticgrad.runtime.parts import results
+from staticgrad.runtime.parts.results import RECORD, RECYCLED_FROM, IdleRecord, RecyclerWord
+from staticgrad.runtime.running.native import IDLE_FRAMES
 
 pytestmark = pytest.mark.skipif(results.recycler() is None, reason="no POSIX memory here")
 BYTE = np.dtype(np.uint8)

@@ -18,10 +18,10 @@ from support import nets
 from support.nets import deep
 
 import staticgrad as sg
-from staticgrad.runtime.addresses import data_address
-from staticgrad.runtime.executable import Executable
-from staticgrad.runtime.native import CallFrame, NativeRunner
-from staticgrad.runtime.tape import Tape
+from staticgrad.base.addresses import data_address
+from staticgrad.runtime.running.native import CallFrame, NativeRunner
+from staticgrad.runtime.session.executable import Executable
+from staticgrad.runtime.session.tape import Tape
 
 EXAMPLES = ROOT / "examples"
 SLACK = 1 << 16  # bytes behind the arena in which nothing may change

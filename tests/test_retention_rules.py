@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from support.budgets import within
 
+from staticgrad.base.types import TensorType, dim, float64
 from staticgrad.compiler.autodiff.retention import Ledger, ledger_of
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.autodiff.saves import Saved, saves
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.tapes.plan import TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
-from staticgrad.graph import Graph, Tensor
-from staticgrad.interpreter import evaluate
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.optable import Array
+from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.effects import gradient_key
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.optable import Array
-from staticgrad.scopes import control_dependencies
-from staticgrad.types import TensorType, dim, float64
+from staticgrad.ops.interpreter import evaluate
 
 
 @pytest.fixture(autouse=True)

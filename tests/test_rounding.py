@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.types import is_short_float
+from staticgrad.base.types import is_short_float
+from staticgrad.graph.graph import Graph, Node, Tensor
 
 SHORT = [np.dtype("float16"), sg.bfloat16]
 Call = Callable[..., Any]

@@ -27,13 +27,12 @@ from support.concurrency import in_threads
 from support.handmade import HOLDING, LOOKING, READ, SCALE, STEP, W_BEGIN, WAITING
 
 import staticgrad as sg
-from staticgrad import plain
-from staticgrad.compiler.emit.target import TARGETS, runs_here
-from staticgrad.interpreter import bounds_error
-from staticgrad.runtime import image
+from staticgrad.base import image, plain
+from staticgrad.base.image import LoadedImage
+from staticgrad.compiler.machine.target import TARGETS, runs_here
+from staticgrad.ops.interpreter import bounds_error
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.loaded import LoadedEntry, LoadedProgram, ProgramCode, ProgramInstance
-from staticgrad.runtime.image import LoadedImage
 
 pytestmark = pytest.mark.skipif(not image.loads_here(), reason="programs are for x86-64 and ELF")
 
@@ -841,7 +840,7 @@ def test_a_file_of_the_first_format_runs(tmp_path: Path) -> None:
 
 
 def test_info_tells_what_a_file_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from staticgrad import cli
+    from staticgrad.tools import cli
 
     path = written(tmp_path / "file", handmade.content())
     path.chmod(0o666)  # nothing of it is run

@@ -18,11 +18,11 @@ from support.declaring import f32
 from support.random_graphs import random_graph
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.base.types import DTYPES, open_size
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.text import MOST_EXPANDED
 from staticgrad.ops.sources import CONSTANT, ConstantAttributes
-from staticgrad.runtime import graphfile, tensorfile
-from staticgrad.text import MOST_EXPANDED
-from staticgrad.types import DTYPES, open_size
+from staticgrad.runtime.files import graphfile, tensorfile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FORMS = (".sgt", ".sgb")
@@ -511,7 +511,7 @@ def test_arrays_of_another_graph_and_other_folders_are_refused(tmp_path: Path) -
 
 def container(path: Path, values: dict[str, Array], **notes: str) -> None:
     """A file of arrays whose digest is right."""
-    known = {"format": "staticgrad.graph.1", **notes}
+    known = {"format": "staticgrad.graph.graph.1", **notes}
     path.write_bytes(tensorfile.to_bytes(values, known | {"digest": tensorfile.digest_of(values, known)}))
 
 
@@ -529,8 +529,8 @@ WRONG_ARRAYS: dict[str, tuple[dict[str, Array], dict[str, str]]] = {
     "variables of a session without its random state": ({"state/c": f32(1, 2)}, {"graph": ""}),
     "the note of the state is damaged": ({}, {"graph": "", "state": "{"}),
     "the note of the state is no object of JSON": ({}, {"graph": "", "state": "[1]"}),
-    "actual staticgrad.graph.x": ({}, {"format": "staticgrad.graph.x"}),
-    "version 1 or older, actual 0": ({}, {"format": "staticgrad.graph.0", "graph": ""}),
+    "actual staticgrad.graph.graph.x": ({}, {"format": "staticgrad.graph.graph.x"}),
+    "version 1 or older, actual 0": ({}, {"format": "staticgrad.graph.graph.0", "graph": ""}),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.optable import Array
+from staticgrad.graph.optable import Array
 
 
 def right_side(p: sg.Tensor, v: sg.Tensor) -> sg.Tensor:

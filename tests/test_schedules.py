@@ -19,9 +19,9 @@ from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.taps import within
 from staticgrad.compiler.emit.convolution.weights_store import Strides, store_sums
 from staticgrad.compiler.emit.llvm import Function, IRModule, integer
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.kernels.matrix import Convolution, Direction
+from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
+from staticgrad.compiler.native.module import NativeModule
 
 
 def test_areas_lie_behind_each_other_and_those_of_workers_behind_all() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.optable import FUNCTIONS, OPS, Op
+from staticgrad.graph.optable import FUNCTIONS, OPS, Op
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

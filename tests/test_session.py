@@ -17,10 +17,10 @@ import pytest
 from support.concurrency import in_threads
 
 import staticgrad as sg
-from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.runtime import entry
-from staticgrad.runtime.entry import layout_is_known
-from staticgrad.runtime.native import NativeRunner
+from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.runtime.parts import entry
+from staticgrad.runtime.parts.entry import layout_is_known
+from staticgrad.runtime.running.native import NativeRunner
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -368,7 +368,7 @@ def test_another_interpreter_has_no_fast_entry(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_a_fast_entry_everything_is_the_same(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staticgrad.runtime.native.make_entry", lambda spec: None)
+    monkeypatch.setattr("staticgrad.runtime.running.native.make_entry", lambda spec: None)
     x = sg.placeholder((2,))
     sess = sg.Session(g)
     a = np.ones(2, np.float32)
@@ -387,7 +387,7 @@ def test_without_a_fast_entry_a_long_program_runs_on_threads(g: sg.Graph, monkey
     identity = np.eye(300, dtype=np.float32)
     for has_entry in (True, False):
         if not has_entry:
-            monkeypatch.setattr("staticgrad.runtime.native.make_entry", lambda spec: None)
+            monkeypatch.setattr("staticgrad.runtime.running.native.make_entry", lambda spec: None)
         with sg.Session(g, num_threads=2) as sess:
             (runner,) = sess.compile(y, x)._runners.values()
             assert not isinstance(runner, NativeRunner) or runner.interface.polls
@@ -475,7 +475,7 @@ def test_shared_sizes_agree(g: sg.Graph) -> None:
 
 
 def test_programs_are_kept_and_bounded(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staticgrad.runtime.session.KEPT_PROGRAMS", 2)
+    monkeypatch.setattr("staticgrad.runtime.session.session.KEPT_PROGRAMS", 2)
     x = sg.placeholder((None,))
     y = sg.identity(x)
     sess = sg.Session(g, sizes="exact")

@@ -20,20 +20,20 @@ from support.sampling import operands, relative_error
 from test_op_table import TESTED, typed
 
 import staticgrad as sg
-from staticgrad.compiler.emit.codegen import assembly, objects
-from staticgrad.compiler.emit.isa import BASELINE_ISA
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.machine import X86_64
-from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.square_root import square_root
-from staticgrad.compiler.emit.target import NEON, OTHER_TARGETS, TARGETS, Target, compact, runs_here
-from staticgrad.compiler.emit.triples import known_names, target_for
+from staticgrad.compiler.machine.isa import BASELINE_ISA
+from staticgrad.compiler.machine.machine import X86_64
+from staticgrad.compiler.machine.target import NEON, OTHER_TARGETS, TARGETS, Target, compact, runs_here
+from staticgrad.compiler.native.codegen import assembly, objects
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.native.triples import known_names, target_for
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program import FetchSlot, Program
+from staticgrad.compiler.program.program import FetchSlot, Program
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.optable import Op
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import Op
 
 WASM = ("wasm32", "wasm32-simd128")
 CORTEX_M = ("cortex-m4", "cortex-m4-soft", "cortex-m7")

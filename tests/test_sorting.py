@@ -12,9 +12,9 @@ from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.routines import quicksort, sorting
-from staticgrad.compiler.emit.target import TARGETS, Target
+from staticgrad.compiler.machine.target import TARGETS, Target
+from staticgrad.compiler.native.module import NativeModule
 
 PARTITIONING = [name for name in HERE if TARGETS[name].isa.compresses]
 WORDS = [np.dtype(np.int32), np.dtype(np.int64)]

@@ -13,7 +13,7 @@ import pytest
 import scipy.special
 
 import staticgrad as sg
-from staticgrad.optable import FUNCTIONS
+from staticgrad.graph.optable import FUNCTIONS
 
 Array = np.ndarray[Any, Any]
 Sample = Callable[[np.random.Generator, int], Sequence[Array]]

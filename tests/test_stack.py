@@ -22,11 +22,11 @@ from support.selection import slow
 from test_op_table import TESTED, declare, typed, varied
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import OTHER_TARGETS, TARGETS
-from staticgrad.graph import Graph, Tensor
-from staticgrad.optable import Op
-from staticgrad.runtime.cfunction_text import MOST_ON_STACK, Form, text
-from staticgrad.types import is_floating
+from staticgrad.base.types import is_floating
+from staticgrad.compiler.machine.target import OTHER_TARGETS, TARGETS
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.optable import Op
+from staticgrad.runtime.callers.cfunction_text import MOST_ON_STACK, Form, text
 
 VECTORS = [TARGETS[name] for name in ("avx512", "avx2", "generic")]
 

@@ -15,10 +15,10 @@ import pytest
 from support.declaring import f32
 
 import staticgrad as sg
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array
 from staticgrad.ops.effects import assert_
-from staticgrad.optable import Array
-from staticgrad.runtime.locks import LockWord
+from staticgrad.runtime.parts.locks import LockWord
 
 pytestmark = pytest.mark.usefixtures("backend")
 

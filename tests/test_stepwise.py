@@ -19,15 +19,15 @@ import staticgrad as sg
 from staticgrad.compiler import pipeline
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.contraction.plan import ContractionPlan
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Compute, Nest
 from staticgrad.compiler.kernels.reference import Noise
+from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.memory import plan as memory_plan
+from staticgrad.compiler.program.step import Step, Temp
 from staticgrad.compiler.regions.verify import VerifyError
-from staticgrad.compiler.steps.step import Step, Temp
-from staticgrad.graph import Tensor
-from staticgrad.runtime.stepwise import first_wrong
+from staticgrad.graph.graph import Tensor
+from staticgrad.runtime.running.stepwise import first_wrong
 
 pytestmark = pytest.mark.usefixtures("g")
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from support.declaring import Array, Log, f32, leaf
 
 import staticgrad as sg
 from staticgrad.compiler.autodiff.retention import Ledger
-from staticgrad.runtime.kept import TapeContext
+from staticgrad.runtime.running.kept import TapeContext
 
 pytestmark = pytest.mark.usefixtures("backend")
 

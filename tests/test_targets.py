@@ -17,17 +17,17 @@ from support.sampling import relative_error
 from test_random_nests import draw, slow_op  # noqa: F401
 
 import staticgrad as sg
-from staticgrad import config
-from staticgrad.compiler.emit import target as targets
-from staticgrad.compiler.emit.isa import AVX2_ISA
+from staticgrad.base import config
+from staticgrad.base.types import dtype_of
 from staticgrad.compiler.emit.llvm import IRModule, value_type
-from staticgrad.compiler.emit.machine import HIGH_TILES, Machine
-from staticgrad.compiler.emit.op_costs import FREE, OF_FLOATS, cast_cost, method_cost, op_cost
 from staticgrad.compiler.emit.scalars import Lane, Scalars
-from staticgrad.compiler.emit.target import AVX2, SMALL_TARGETS, TARGETS, Target, runs_here
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.scalar import ScalarBuilder
-from staticgrad.types import dtype_of
+from staticgrad.compiler.machine import target as targets
+from staticgrad.compiler.machine.isa import AVX2_ISA
+from staticgrad.compiler.machine.machine import HIGH_TILES, Machine
+from staticgrad.compiler.machine.op_costs import FREE, OF_FLOATS, cast_cost, method_cost, op_cost
+from staticgrad.compiler.machine.target import AVX2, SMALL_TARGETS, TARGETS, Target, runs_here
+from staticgrad.graph.optable import NO_ATTRIBUTES
+from staticgrad.graph.scalar import ScalarBuilder
 
 COMPILER = ROOT / "compiler"
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime import tensorfile
-from staticgrad.types import numpy_dtype
+from staticgrad.base.types import numpy_dtype
+from staticgrad.runtime.files import tensorfile
 
 RNG = np.random.default_rng(0)
 VALUES = {

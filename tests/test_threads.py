@@ -23,12 +23,12 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.compiler.emit.nest.facts import is_divisible
 from staticgrad.compiler.emit.nest.plan import plan_nest
-from staticgrad.compiler.emit.target import TARGETS
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
+from staticgrad.compiler.machine.target import TARGETS
 from staticgrad.compiler.steps import split, sweeps
-from staticgrad.graph import Graph, Tensor
-from staticgrad.runtime import threads
-from staticgrad.runtime.locks import Lock
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.runtime.parts import threads
+from staticgrad.runtime.parts.locks import Lock
 
 F32 = np.dtype(np.float32)
 COUNTS = (2, 3, 8)
@@ -311,7 +311,7 @@ def test_the_interpreter_ends_while_workers_wait() -> None:
         "x = sg.placeholder((600, 600)); y = sg.matmul(x, x)\n"
         "s = sg.Session(num_threads=4)\n"
         "for _ in range(3): s.run(y, {x: np.ones((600, 600), np.float32)})\n"
-        "from staticgrad.runtime.threads import pools\n"
+        "from staticgrad.runtime.parts.threads import pools\n"
         "assert list(pools()) == [4]\n"
     )
     for _ in range(2):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime.executable import Executable
-from staticgrad.runtime.vectorcall import IS_FREE_THREADED
+from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
+from staticgrad.runtime.session.executable import Executable
 
 THREADS = 6
 TURNS = 150
@@ -119,7 +119,7 @@ def test_without_the_gil_calls_at_once_find_memory_of_their_own(monkeypatch: pyt
         exe = session.compile(sg.exp(x @ x) @ x, x)
     ones = np.full((80, 80), 0.01, np.float32)
     wanted = exe(ones)
-    monkeypatch.setattr("staticgrad.runtime.native.os.cpu_count", lambda: THREADS)
+    monkeypatch.setattr("staticgrad.runtime.running.native.os.cpu_count", lambda: THREADS)
     (fast,) = exe._fast.values()
     at_once(lambda _: [np.testing.assert_array_equal(exe(ones), wanted) for _ in range(TURNS)])
     assert 1 < len(fast._chain) <= THREADS

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.tracebacks import is_ours
+from staticgrad.base.tracebacks import is_ours
 
 X = np.ones((2, 3), np.float32)
 MOST = 2

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from test_elementary import F32, F64, add_loop
 
-from staticgrad import optable
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
+from staticgrad.compiler.machine.target import TARGETS, Target, runs_here
+from staticgrad.compiler.native.module import NativeModule
 from staticgrad.errors import GraphError
-from staticgrad.types import TensorType
+from staticgrad.graph import optable
 
 CLEAR, DENORMAL, UNDERFLOW = 0x1F80, 0x02, 0x10  # of MXCSR: every exception is masked; the two flags
 LENGTH = 64

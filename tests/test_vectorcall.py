@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.runtime import executable, vectorcall
-from staticgrad.runtime.entry import forward_address, layout_is_known
+from staticgrad.runtime.parts import vectorcall
+from staticgrad.runtime.parts.entry import forward_address, layout_is_known
+from staticgrad.runtime.session import executable
 
 fast = pytest.mark.skipif(not layout_is_known(), reason="this Python has another layout of objects")
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import cli
-from staticgrad.runtime.view import SCRIPTS
+from staticgrad.runtime.measured.view import SCRIPTS
+from staticgrad.tools import cli
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EVIL = "</script><!-- <script>alert(1)</script> & \u2028"

@@ -10,7 +10,7 @@ import pytest
 from support.sampling import operands
 
 import staticgrad as sg
-from staticgrad.optable import OPS, Case, Op
+from staticgrad.graph.optable import OPS, Case, Op
 
 RNG = np.random.default_rng(0)
 

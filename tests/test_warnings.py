@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
 
 
 @pytest.fixture(autouse=True)

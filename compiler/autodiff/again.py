@@ -19,10 +19,10 @@ import itertools
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.cut import written_before
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.graph.scopes import Checkpoint, closed_checkpoint
 from staticgrad.ops.sources import VARIABLE
-from staticgrad.optable import FUNCTIONS
-from staticgrad.scopes import Checkpoint, closed_checkpoint
 
 _epochs = itertools.count(1)
 
@@ -86,6 +86,6 @@ class Recomputer:
 
 
 def _is_repeatable(node: Node) -> bool:
-    from staticgrad.compiler.residuals import Remat, remat
+    from staticgrad.compiler.autodiff.residuals import Remat, remat
 
     return Remat.FREE < remat(node) < Remat.NEVER

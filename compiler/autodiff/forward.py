@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from staticgrad.base.depth import all_levels
+from staticgrad.base.errors import GradientError, GraphError, at_source
+from staticgrad.base.reach import reach
+from staticgrad.base.types import is_floating
+from staticgrad.compiler.autodiff.batching import vmap
 from staticgrad.compiler.autodiff.reverse import (
     as_type_of,
     backpropagate,
@@ -23,16 +28,11 @@ from staticgrad.compiler.autodiff.reverse import (
     tensor_list,
 )
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
-from staticgrad.compiler.batching import vmap
-from staticgrad.depth import all_levels
-from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS, Op, Primal
+from staticgrad.graph.scopes import independent_now, isolated
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.elementwise.copies import rounded, widened
-from staticgrad.optable import FUNCTIONS, Op, Primal
-from staticgrad.reach import reach
-from staticgrad.scopes import independent_now, isolated
-from staticgrad.types import is_floating
 
 # -- what the user calls ------------------------------------------------------------------------------------------
 

@@ -27,23 +27,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from staticgrad.base.errors import GradientError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.reach import reach
+from staticgrad.base.types import TensorType, is_floating
 from staticgrad.compiler.autodiff.again import operands_of
+from staticgrad.compiler.autodiff.residuals import AS_READ, Remat, remat, select
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
 from staticgrad.compiler.autodiff.scope import DerivativeScope
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.compiler.residuals import AS_READ, Remat, remat, select
-from staticgrad.errors import GradientError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS, Op, Primal
+from staticgrad.graph.scopes import isolated
 from staticgrad.ops.control.bodies import Body, BodyGraph, effects_of
 from staticgrad.ops.control.branches import COND, CondAttributes
 from staticgrad.ops.control.loops import SCAN, WHILE, LoopAttributes
 from staticgrad.ops.effects import PRINT
 from staticgrad.ops.sources import PLACEHOLDER
-from staticgrad.optable import FUNCTIONS, Op, Primal
-from staticgrad.reach import reach
-from staticgrad.scopes import isolated
-from staticgrad.types import TensorType, is_floating
 
 NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache
 

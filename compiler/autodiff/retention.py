@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from staticgrad.base.errors import BuffersFreedError, FetchError, GradientError
+from staticgrad.base.extents import at_sizes
+from staticgrad.base.frozen import frozen
+from staticgrad.base.reach import reach
+from staticgrad.base.types import Shape, product
 from staticgrad.compiler.autodiff.saves import saves
-from staticgrad.errors import BuffersFreedError, FetchError, GradientError
-from staticgrad.extents import at_sizes
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.reach import reach
-from staticgrad.types import Shape, product
+from staticgrad.graph.graph import Node, Tensor
 
 H = TypeVar("H", bound=Hashable)
 

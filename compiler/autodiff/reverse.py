@@ -19,20 +19,20 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from staticgrad.collection import collection_held
+from staticgrad.base.collection import collection_held
+from staticgrad.base.depth import all_levels
+from staticgrad.base.errors import GradientError, GraphError, at_source, called_for, user_source
+from staticgrad.base.reach import reach
+from staticgrad.base.types import Shape, is_floating
 from staticgrad.compiler.autodiff.again import Recomputer
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
-from staticgrad.depth import all_levels
-from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
-from staticgrad.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
-from staticgrad.lifting import graph_of, instead, lift
+from staticgrad.graph.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
+from staticgrad.graph.lifting import graph_of, instead, lift
+from staticgrad.graph.optable import FUNCTIONS, Op, Primal
+from staticgrad.graph.scopes import control_dependencies, in_derivative, independent_now, isolated
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, gradient_key
 from staticgrad.ops.elementwise.copies import IDENTITY, of_width, rounded, widened
-from staticgrad.optable import FUNCTIONS, Op, Primal
-from staticgrad.reach import reach
-from staticgrad.scopes import control_dependencies, in_derivative, independent_now, isolated
-from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]
 OnTensor = Callable[[Tensor, Tensor], Tensor]

@@ -15,16 +15,16 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from staticgrad.base.errors import GradientError, GraphError, at_source
+from staticgrad.base.frozen import frozen
+from staticgrad.base.reach import reach
+from staticgrad.base.types import TensorType, is_floating
+from staticgrad.compiler.autodiff.residuals import Remat, remat
 from staticgrad.compiler.autodiff.reverse import pull_back
-from staticgrad.compiler.residuals import Remat, remat
-from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.optable import Op, Primal
+from staticgrad.graph.scopes import isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.optable import Op, Primal
-from staticgrad.reach import reach
-from staticgrad.scopes import isolated
-from staticgrad.types import TensorType, is_floating
 
 
 @frozen

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from staticgrad.compiler.autodiff.again import operands_of
-from staticgrad.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.optable import Primal
 from staticgrad.ops.control.bodies import BodyGraph
-from staticgrad.optable import Primal
 
 
 class DerivativeScope:

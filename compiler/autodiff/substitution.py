@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from staticgrad.base.errors import GraphError, at_source
+from staticgrad.base.reach import reach
 from staticgrad.compiler.autodiff.again import operands_of
-from staticgrad.errors import GraphError, at_source
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.reach import reach
-from staticgrad.scopes import isolated, no_grad
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.scopes import isolated, no_grad
 
 
 def substituted(fetches: Sequence[Tensor], values: Mapping[Tensor, Tensor], what: str) -> list[Tensor]:

@@ -18,21 +18,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from staticgrad.base.config import host_arch
+from staticgrad.base.extents import OpenSizeError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
+from staticgrad.base.types import sizes
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
-from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
-from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import POISON, SCRATCH, Check, CollectiveSlot, Prepared, SizesSlot, Slot
-from staticgrad.compiler.steps.loops import Branch, Loop
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
-from staticgrad.config import host_arch
-from staticgrad.extents import OpenSizeError
-from staticgrad.frozen import frozen
-from staticgrad.phases import phase
-from staticgrad.types import sizes
+from staticgrad.compiler.machine.machine import RATES
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.loops import Branch, Loop
+from staticgrad.compiler.program.plan import Plan
+from staticgrad.compiler.program.program import POISON, SCRATCH, Check, CollectiveSlot, Prepared, SizesSlot, Slot
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
 
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers

@@ -16,17 +16,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import literals_of
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.emit.versions import Versions, emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import KernelPlan, Planned, PlannedKernel
 from staticgrad.compiler.kernels.routines import Batch
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 Write = Callable[[IRModule, Any, str], None]
 

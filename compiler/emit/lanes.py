@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import (
     CountedLoop,
     Function,
@@ -23,8 +25,6 @@ from staticgrad.compiler.emit.llvm import (
     memory_type,
     vector,
 )
-from staticgrad.extents import highest, is_open
-from staticgrad.frozen import frozen
 
 
 def leading_lanes(f: Function, lanes: int, count: Index) -> Value:

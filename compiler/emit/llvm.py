@@ -21,12 +21,12 @@ from dataclasses import field
 
 import numpy as np
 
+from staticgrad.base.extents import Atom, Extent, OpenSize, at_most, is_open
+from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.emit import parts
-from staticgrad.compiler.emit.isa import SIGNED_MOVES
 from staticgrad.compiler.emit.parts import Definition
-from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import Atom, Extent, OpenSize, at_most, is_open
-from staticgrad.frozen import frozen, record
+from staticgrad.compiler.machine.isa import SIGNED_MOVES
+from staticgrad.compiler.machine.target import Target
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
 PAGE = 4096  # bytes that a guard page behind a stack has at least

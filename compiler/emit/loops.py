@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from staticgrad.base.extents import is_open
 from staticgrad.compiler.emit.llvm import Function, Value, integer
-from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.emit.polls import end_if_interrupted, turns_between
-from staticgrad.compiler.program import FeedSlot, FetchSlot
-from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
-from staticgrad.compiler.steps.step import Step
-from staticgrad.extents import is_open
+from staticgrad.compiler.machine.machine import RATES
+from staticgrad.compiler.program.loops import Branch, Loop, Part, lent_slots
+from staticgrad.compiler.program.program import FeedSlot, FetchSlot
+from staticgrad.compiler.program.step import Step
 
 Address = Callable[[int], Value]  # of an operand, by its number
 

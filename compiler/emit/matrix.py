@@ -16,7 +16,7 @@ from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.planned import KernelPlan, PlannedKernel
-from staticgrad.compiler.modes import took_plan
+from staticgrad.compiler.machine.modes import took_plan
 
 M = TypeVar("M", Contraction, Convolution)
 P = TypeVar("P", bound=KernelPlan)

@@ -38,6 +38,8 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.base.extents import at_most, highest, is_open, is_same, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, prefetch, transposed, vector_parts
 from staticgrad.compiler.emit.llvm import (
     INDEX,
@@ -52,10 +54,8 @@ from staticgrad.compiler.emit.llvm import (
     memory_type,
     vector,
 )
-from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
-from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import at_most, highest, is_open, is_same, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE, Machine, ProductCosts
+from staticgrad.compiler.machine.target import Target
 
 Layout = Literal["rows", "columns"]
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value, is_number
-from staticgrad.compiler.emit.target import Target
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 MOST_CHUNKS = 64
 NO_POOL = Value("null", "ptr")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from staticgrad.frozen import frozen
+from staticgrad.base.frozen import frozen
 
 PART = 150_000  # characters at least: about a tenth of a second of machine code
 MOST_PARTS = 8

@@ -9,8 +9,8 @@ first write of state: then the word ``COMMITTED`` is set, and the program runs t
 from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
-from staticgrad.compiler.emit.machine import RATES
-from staticgrad.compiler.program import INTERRUPTED, ContextWord
+from staticgrad.compiler.machine.machine import RATES
+from staticgrad.compiler.program.program import INTERRUPTED, ContextWord
 
 MOST_TURNS = 4096
 

@@ -1,7 +1,7 @@
 """The scalar builder over LLVM IR: values of lanes go in, instructions are written, values of lanes come out.
 
-``Scalars`` is the backend of ``staticgrad.scalar.ScalarBuilder`` for machine code. The same code serves one lane and
-many. Bool lanes are i1, those of short floats their bits, which are only converted and chosen. Where LLVM leaves a
+``Scalars`` is the backend of ``staticgrad.graph.scalar.ScalarBuilder`` for machine code. The same code serves one lane
+and many. Bool lanes are i1, those of short floats their bits, which are only converted and chosen. Where LLVM leaves a
 result undefined (division by zero, wide shifts, float to integer out of range) operands are guarded first.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import is_short_float
 from staticgrad.compiler.emit import elementary
 from staticgrad.compiler.emit.elementary.number import Num
 from staticgrad.compiler.emit.elementary.rare import any_lane
 from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, value_type, vector
-from staticgrad.frozen import frozen
-from staticgrad.types import is_short_float
 
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)

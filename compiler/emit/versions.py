@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from staticgrad.base.extents import OpenSize, extent_of, narrowed
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, with_raw_strides
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
-from staticgrad.extents import OpenSize, extent_of, narrowed
-from staticgrad.frozen import frozen
 
 K = TypeVar("K", Contraction, Convolution)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from staticgrad.extents import highest, is_open, proven
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.types import sizes
+from staticgrad.base.extents import highest, is_open, proven
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import sizes
+from staticgrad.graph.graph import Node, Tensor
 
 
 @frozen

@@ -25,7 +25,7 @@ from staticgrad.compiler.kernels.nest import (
     ReduceKind,
     Store,
 )
-from staticgrad.optable import NO_ATTRIBUTES
+from staticgrad.graph.optable import NO_ATTRIBUTES
 
 INT64 = np.dtype(np.int64)
 

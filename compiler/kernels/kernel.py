@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from staticgrad.optable import Array
+from staticgrad.graph.optable import Array
 
 
 class Kernel(Protocol):

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from staticgrad.base.extents import is_same
+from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import is_reshape, is_view, row_major, source_of
 from staticgrad.compiler.regions.region import Order, Region, users_of
-from staticgrad.extents import is_same
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
 from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL, IOTA
 from staticgrad.ops.windows import FOLD, WINDOW, WindowAttributes
-from staticgrad.types import sizes
 
 IMAGE_RANKS = (4, 6)  # of images and of windows over them
 

@@ -22,8 +22,8 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
-from staticgrad.frozen import frozen
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
 

@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from staticgrad.extents import is_open
-from staticgrad.frozen import frozen
+from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import frozen
 
 INT64 = np.dtype(np.int64)
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]  # the names of the reductions among the ops

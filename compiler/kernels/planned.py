@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.kernel import Kernel
-from staticgrad.frozen import frozen
 
 
 class KernelPlan(Protocol):

@@ -19,8 +19,8 @@ from staticgrad.compiler.kernels.kernel import Kernel, LoneKernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.graph.optable import OPS, Array
 from staticgrad.ops.randoms import uniform_at
-from staticgrad.optable import OPS, Array
 
 UNITS = 4  # in the last place, about, by which noisy floats are off
 WIDE = np.dtype(np.float64)

@@ -22,11 +22,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import int64, sizes
 from staticgrad.compiler.kernels.kernel import LoneKernel
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node
-from staticgrad.optable import Array
-from staticgrad.types import int64, sizes
+from staticgrad.graph.graph import Node
+from staticgrad.graph.optable import Array
 
 Cumulated = Literal["sum", "prod", "recurrence"]
 

@@ -12,6 +12,9 @@ from typing import cast
 
 import numpy as np
 
+from staticgrad.base.extents import at_most, proven
+from staticgrad.base.frozen import record
+from staticgrad.base.types import bool_, float32, int64, is_short_float, sizes
 from staticgrad.compiler.kernels.access import (
     ZERO,
     Affine,
@@ -37,15 +40,12 @@ from staticgrad.compiler.kernels.nest import (
     Store,
 )
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.steps.step import Memory
-from staticgrad.extents import at_most, proven
-from staticgrad.frozen import record
-from staticgrad.graph import Node, Tensor
+from staticgrad.compiler.program.step import Memory
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
 from staticgrad.ops.sources import CONSTANT, FULL, IOTA
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.types import bool_, float32, int64, is_short_float, sizes
 
 
 @record

@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Literal
 
+from staticgrad.base.extents import is_same, largest
+from staticgrad.base.frozen import record
+from staticgrad.base.phases import phase
+from staticgrad.base.types import sizes
 from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.regions.region import Region, users_of
-from staticgrad.extents import is_same, largest
-from staticgrad.frozen import record
-from staticgrad.graph import Node, Tensor
-from staticgrad.phases import phase
-from staticgrad.types import sizes
+from staticgrad.graph.graph import Node, Tensor
 
 Kind = Literal["nest", "matrix", "write", "effect"]
 

@@ -15,8 +15,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import is_open, largest
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
+from staticgrad.base.types import bool_, int64, sizes
 from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
@@ -24,14 +27,14 @@ from staticgrad.compiler.kernels.routines import lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot, collective_slot
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.loops import Branch, Loop, PackedFeed, Part, lent_slots
+from staticgrad.compiler.program.program import CallbackSlot, Check, CheckKind, Slot, collective_slot
+from staticgrad.compiler.program.schedule import ancestors, dependencies, unordered
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
 from staticgrad.compiler.regions.region import Region, users_of
-from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
-from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
-from staticgrad.extents import is_open, largest
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import Op
 from staticgrad.ops.collectives import COLLECTIVES, REDUCE_WAIT
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.control.bodies import bodies_of
@@ -39,9 +42,6 @@ from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.convolution import CONVOLUTION, CONVOLUTION_INPUT_GRAD, CONVOLUTION_WEIGHT_GRAD
 from staticgrad.ops.effects import ASSERTION, ASSIGN, BOUNDS_CHECK, GROUP, NUMERICS_CHECK, PRINT, PY_CALL
 from staticgrad.ops.windows import FOLD
-from staticgrad.optable import Op
-from staticgrad.phases import phase
-from staticgrad.types import bool_, int64, sizes
 
 # Makes a function of its own of a body whose feeds from a number on, if one is given, are the same in many turns.
 LowerPart = Callable[[Region, int | None], Part]
@@ -295,7 +295,7 @@ class Lowering:
         outputs: list[Memory] = []
         check: Check | None = None
         if node.op is PRINT:
-            from staticgrad.interpreter import print_value
+            from staticgrad.ops.interpreter import print_value
 
             text = node.attrs.text
             slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source, late=True)

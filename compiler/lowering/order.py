@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from staticgrad.frozen import record
+from staticgrad.base.frozen import record
 
 BUDGET = 400
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.kernels.access import Path, behind_reshapes, broadcast_map, resolve, source_of
 from staticgrad.compiler.kernels.layout import strides_with
-from staticgrad.compiler.program import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
+from staticgrad.compiler.program.program import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
+from staticgrad.compiler.program.step import Memory, Operand, Temp
 from staticgrad.compiler.regions.region import Region
-from staticgrad.compiler.steps.step import Memory, Operand, Temp
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.effects import ASSIGN
 from staticgrad.ops.sources import ACCUMULATED_GRAD, CONSTANT, VARIABLE
 from staticgrad.ops.views.joining import BUCKET
-from staticgrad.types import TensorType, sizes
 
 
 class Places:

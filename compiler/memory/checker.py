@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 
-from staticgrad.compiler.memory.problems import Interval, Pinned, PlanError
-from staticgrad.compiler.program import FeedSlot
-from staticgrad.compiler.steps.step import Memory, Step, Temp
+from staticgrad.compiler.placement.problems import Interval, Pinned, PlanError
+from staticgrad.compiler.program.program import FeedSlot
+from staticgrad.compiler.program.step import Memory, Step, Temp
 
 __all__ = ["PlanError", "check", "check_steps"]
 

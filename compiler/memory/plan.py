@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from staticgrad.base.phases import phase
 from staticgrad.compiler.memory.checker import check_steps
-from staticgrad.compiler.memory.placement import lower_bound, place
-from staticgrad.compiler.memory.problems import Interval, Pinned
-from staticgrad.compiler.program import FeedSlot
-from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
-from staticgrad.frozen import frozen
-from staticgrad.phases import phase
+from staticgrad.compiler.placement.placement import lower_bound, place
+from staticgrad.compiler.placement.problems import Interval, Pinned
+from staticgrad.compiler.program.plan import Plan
+from staticgrad.compiler.program.program import FeedSlot
+from staticgrad.compiler.program.step import Memory, Step, Temp, placed
 
 ALIGNMENT = 64
-
-
-@frozen
-class Plan:
-    """Live intervals and offsets of all buffers, in the order of their first use. ``before`` is where pinned values lie
-    that the program reads or leaves there, as ``(offset, nbytes)``."""
-
-    temps: tuple[Temp, ...]
-    intervals: tuple[Interval, ...]
-    offsets: dict[Temp, int]
-    arena_bytes: int
-    lower_bound_bytes: int
-    before: tuple[tuple[int, int], ...] = ()
 
 
 def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:

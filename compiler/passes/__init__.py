@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
 from staticgrad.compiler.passes.bodies import bodies
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
@@ -21,8 +23,6 @@ from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.regions.region import Region
-from staticgrad.frozen import frozen
-from staticgrad.phases import phase
 
 
 @frozen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad import config
+from staticgrad.base import config
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control.bodies import Body, bodies_of
 
 

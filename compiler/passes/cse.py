@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import PLACEHOLDER
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import needed_nodes
+from staticgrad.graph.graph import needed_nodes
 
 
 def dce(region: Region) -> Region:

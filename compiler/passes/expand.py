@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS, Primal
 from staticgrad.ops.elementwise.copies import rounded, widened
-from staticgrad.optable import FUNCTIONS, Primal
 
 
 def is_composed(node: Node) -> bool:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import is_open, open_sizes
+from staticgrad.base.types import sizes
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.extents import is_open, open_sizes
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.graph.text import is_uniform
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.sources import CONSTANT, FULL, MOST_CARRIED
-from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.text import is_uniform
-from staticgrad.types import sizes
 
 
 def constant_value(x: Tensor) -> Array | None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.optable import FUNCTIONS
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS
 
 
 def keepdims(region: Region) -> Region:

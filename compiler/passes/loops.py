@@ -11,16 +11,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import largest
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import sizes
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.extents import largest
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
+from staticgrad.graph.graph import Node, Tensor, get_default_graph, needed_nodes
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import PLACEHOLDER
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import sizes
 
 
 def _has_loops(region: Region) -> bool:

@@ -13,6 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.base.errors import at_source
+from staticgrad.base.phases import phase
+from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import (
     Blocked,
     behind_reshapes,
@@ -24,16 +27,13 @@ from staticgrad.compiler.kernels.access import (
 )
 from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.errors import at_source
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS, Op
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.effects import PY_CALL
 from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL
-from staticgrad.optable import FUNCTIONS, Op
-from staticgrad.phases import phase
-from staticgrad.types import sizes
 
 CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the program
 

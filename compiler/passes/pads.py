@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from staticgrad.base.extents import is_same, proven
+from staticgrad.base.types import sizes
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.extents import is_same, proven
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.windows import WINDOW, WindowAttributes
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import sizes
 
 
 def pads(region: Region) -> Region:

@@ -19,14 +19,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import is_same
+from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.extents import is_same
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.optable import Role
 from staticgrad.ops.contraction import DOT
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.optable import Role
-from staticgrad.types import sizes
 
 Shape = tuple[int, ...]
 # Ops that read through a reshape what they could read without.

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import is_open, is_same
+from staticgrad.base.types import Shape, sizes
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.passes.fold import constant_value
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.extents import is_open, is_same
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.elementwise.copies import ASTYPE
 from staticgrad.ops.sources import FULL
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import Shape, sizes
 
 Inputs = tuple[Tensor, ...]
 Rule = Callable[[Node, Inputs], "Tensor | None"]

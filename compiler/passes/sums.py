@@ -14,17 +14,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import is_same, largest
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import sizes
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
-from staticgrad.extents import is_same, largest
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import FULL
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import sizes
 
 
 @frozen

@@ -15,19 +15,19 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from staticgrad.collection import collection_held
+from staticgrad.base.collection import collection_held
+from staticgrad.base.depth import all_levels
+from staticgrad.base.errors import FeedError, FetchError, GraphError, at_source
+from staticgrad.base.extents import OpenSizeError
+from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
+from staticgrad.base.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, stretches, unify
 from staticgrad.compiler.regions.region import Region
-from staticgrad.depth import all_levels
-from staticgrad.errors import FeedError, FetchError, GraphError, at_source
-from staticgrad.extents import OpenSizeError
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.scopes import unscoped
 from staticgrad.ops.control.bodies import bodies_of, is_ordered
 from staticgrad.ops.effects import ASSIGN, LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, SourceAttributes
-from staticgrad.phases import phase
-from staticgrad.reach import reach
-from staticgrad.scopes import unscoped
-from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, stretches, unify
 
 if TYPE_CHECKING:
     from staticgrad.compiler.regions.interventions import Intervention

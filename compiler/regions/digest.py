@@ -28,11 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.depth import all_levels
+from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.regions.region import Region
-from staticgrad.depth import all_levels
-from staticgrad.extents import is_open
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import NO_ATTRIBUTES, OPS
 from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.custom import CustomAttributes
 from staticgrad.ops.effects import (
@@ -44,8 +46,6 @@ from staticgrad.ops.effects import (
     PrintAttributes,
 )
 from staticgrad.ops.sources import AccumulatedAttributes, ConstantAttributes, VariableAttributes
-from staticgrad.optable import NO_ATTRIBUTES, OPS
-from staticgrad.types import TensorType
 
 SMALL = 64  # bytes that stand in the text as they are
 

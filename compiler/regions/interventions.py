@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
-from staticgrad.errors import SourceLine
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, HookCall, Node, Tensor
+from staticgrad.base.errors import SourceLine
+from staticgrad.base.frozen import frozen
+from staticgrad.graph.graph import Graph, HookCall, Node, Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, PY_CALL, gradient_key
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.base.errors import at_source
+from staticgrad.base.types import is_floating
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.errors import at_source
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import OPS
 from staticgrad.ops.control.bodies import Body, bodies_of, is_ordered
 from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER
-from staticgrad.optable import OPS
-from staticgrad.types import is_floating
 
 
 def guarded(region: Region) -> Region:

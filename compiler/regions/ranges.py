@@ -15,12 +15,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from staticgrad.base.extents import OpenSize, OpenSizeError, extent_of
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Bindings, Symbol, TensorType, bind
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
-from staticgrad.extents import OpenSize, OpenSizeError, extent_of
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.types import Bindings, Symbol, TensorType, bind
+from staticgrad.graph.graph import Graph, Node, Tensor
 
 T = TypeVar("T")
 Groups = Sequence[tuple[Symbol, ...]]  # by the numbers of open sizes, the symbols that are one

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from staticgrad.errors import at_source
-from staticgrad.extents import OpenSizeError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, needed_nodes
+from staticgrad.base.errors import at_source
+from staticgrad.base.extents import OpenSizeError
+from staticgrad.base.frozen import frozen
+from staticgrad.graph.graph import Graph, Node, Tensor, needed_nodes
 from staticgrad.ops.sources import ACCUMULATED_GRAD
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from staticgrad.base.errors import StaticGradError
 from staticgrad.compiler.regions.region import Region
-from staticgrad.errors import StaticGradError
-from staticgrad.text import print_node
+from staticgrad.graph.text import print_node
 
 WINDOW = 10  # lines shown on each side of a fault
 

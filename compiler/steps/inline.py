@@ -18,21 +18,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import OpenSizeError, is_open, largest, proven
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
 from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, closure, contractions, cost_of, dtype_of
 from staticgrad.compiler.emit.nest.plan import vector_lanes
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
-from staticgrad.compiler.modes import took
-from staticgrad.compiler.program import GradSlot, StateSlot
-from staticgrad.compiler.steps.schedule import Event, dependencies
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.program import GradSlot, StateSlot
+from staticgrad.compiler.program.schedule import Event, dependencies
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
-from staticgrad.extents import OpenSizeError, is_open, largest, proven
-from staticgrad.frozen import frozen
-from staticgrad.phases import phase
-from staticgrad.reach import reach
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.target import Target
+from staticgrad.base.phases import phase
+from staticgrad.base.types import TensorType
 from staticgrad.compiler.kernels.matrix import Packing
-from staticgrad.compiler.program import FeedSlot, Slot
-from staticgrad.compiler.steps.loops import PackedFeed
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.loops import PackedFeed
+from staticgrad.compiler.program.program import FeedSlot, Slot
+from staticgrad.compiler.program.step import Memory, Step, Temp, placed, replaced
 from staticgrad.compiler.steps.prepare import packed_apart
-from staticgrad.compiler.steps.step import Memory, Step, Temp, placed, replaced
-from staticgrad.phases import phase
-from staticgrad.types import TensorType
 
 
 @phase("prepare")

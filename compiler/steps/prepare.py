@@ -16,17 +16,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import largest, open_sizes
+from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
 from staticgrad.compiler.emit.families import packed_kernel, plan_kernel
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing, with_raw_strides
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.compiler.modes import took
-from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
-from staticgrad.extents import largest, open_sizes
-from staticgrad.phases import phase
-from staticgrad.reach import reach
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, replaced
 
 REASON = "follows from variables, kept between calls"
 MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what grows more is computed at every call

@@ -24,15 +24,15 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.machine import RATES
+from staticgrad.base.errors import StaticGradError
+from staticgrad.base.frozen import record
+from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
+from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.memory.plan import live_ranges
-from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
-from staticgrad.compiler.steps.costs import step_cost
-from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
-from staticgrad.errors import StaticGradError
-from staticgrad.frozen import record
-from staticgrad.phases import phase
-from staticgrad.reach import reach
+from staticgrad.compiler.program.costs import step_cost
+from staticgrad.compiler.program.program import FetchSlot, GradSlot, StateSlot
+from staticgrad.compiler.program.step import Memory, Step, Temp, placed
 
 SMALL = 256  # buffers below this part of the peak are kept anyway
 BUCKETS = 96  # the bound is divided into so many parts, within which the dynamic program sees no difference

@@ -16,10 +16,10 @@ import numpy as np
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise, run_kernel
-from staticgrad.compiler.program import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
-from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
-from staticgrad.optable import Array
+from staticgrad.compiler.program.loops import Branch, Loop, Part, lent_slots
+from staticgrad.compiler.program.program import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
+from staticgrad.graph.optable import Array
 
 Memories = MutableMapping[Memory, Array]  # uint8
 INT64 = np.dtype(np.int64)

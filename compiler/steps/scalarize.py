@@ -20,19 +20,19 @@ from itertools import product
 
 import numpy as np
 
+from staticgrad.base.extents import is_open, open_sizes
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.nest.facts import Facts, analyse, closure, cost_of, dtype_of
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.modes import took
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
-from staticgrad.extents import is_open, open_sizes
-from staticgrad.frozen import frozen
-from staticgrad.optable import NO_ATTRIBUTES, OPS
-from staticgrad.phases import phase
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.graph.optable import NO_ATTRIBUTES, OPS
 
 MOST_EXTRA = 32  # instructions that the elements of a nest take one by one, beyond those for a vector of them
 PRODUCT_COST = 160  # of a kernel that multiplies small matrices, in instructions

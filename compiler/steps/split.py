@@ -19,19 +19,19 @@ from itertools import pairwise
 
 import numpy as np
 
+from staticgrad.base.extents import is_open, largest, lowest, open_sizes
+from staticgrad.base.frozen import frozen
+from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
 from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, cost_of, operands, simplify
 from staticgrad.compiler.emit.nest.plan import NestPlan, block_of_rows, plan_nest, seconds_of, vector_lanes
 from staticgrad.compiler.emit.parallel import wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.modes import took
-from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.step import Operand, Step, Temp, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
-from staticgrad.extents import is_open, largest, lowest, open_sizes
-from staticgrad.frozen import frozen
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.phases import phase
-from staticgrad.reach import reach
+from staticgrad.graph.optable import NO_ATTRIBUTES
 
 MOST_PARTS = 16
 LONG_PART = 512  # of so many elements and more: then a part is a multiple of the largest block of vectors

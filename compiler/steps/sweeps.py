@@ -19,15 +19,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.base.extents import largest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, cost_of, dtype_of, operands, simplify
 from staticgrad.compiler.emit.nest.plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
-from staticgrad.compiler.modes import took
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
-from staticgrad.extents import largest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, replaced
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
 

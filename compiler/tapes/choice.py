@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from staticgrad.compiler.residuals import Remat, remat, select
+from staticgrad.base.errors import GraphError
+from staticgrad.compiler.autodiff.residuals import Remat, remat, select
 from staticgrad.compiler.tapes.reads import Reads
-from staticgrad.errors import GraphError
-from staticgrad.graph import Derivation, Node, Tensor
+from staticgrad.graph.graph import Derivation, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
 
 MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL)  # that is rematerialized of declared ops, by level

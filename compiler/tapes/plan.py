@@ -40,25 +40,25 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Literal
 
+from staticgrad.base.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
+from staticgrad.base.extents import highest, largest, open_sizes
+from staticgrad.base.forks import reentrant_lock
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Bindings, TensorType, bind
+from staticgrad.compiler.autodiff.residuals import Remat, remat
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
 from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.compiler.tapes.choice import ResidualChoice
 from staticgrad.compiler.tapes.reads import Derived, Reads
-from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
-from staticgrad.extents import highest, largest, open_sizes
-from staticgrad.forks import reentrant_lock
-from staticgrad.frozen import frozen
-from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor
+from staticgrad.graph.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.graph.scopes import isolated, unscoped
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK
 from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, VARIABLE, SourceAttributes, accumulated_grad
-from staticgrad.optable import FUNCTIONS
-from staticgrad.scopes import isolated, unscoped
-from staticgrad.types import Bindings, TensorType, bind
 
 _APART = 8  # so many outputs are derived each by itself when a tape is planned
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.tapes.values import Values
-from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Node, Tensor
+from staticgrad.graph.graph import Derivation, Node, Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.ops.sources import PLACEHOLDER
 

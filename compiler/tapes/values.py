@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.merge import family_of
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import PLACEHOLDER

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.demo import digits
+from staticgrad.tools.demo import digits
 
 BATCH, PIXELS, HIDDEN, CLASSES = 32, 64, 32, 10
 WHITE = 16

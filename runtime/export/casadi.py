@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from staticgrad.compiler.emit.linked import ENTRY, MAIN
+from staticgrad.base.addresses import ALIGNMENT
+from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.emit.llvm import IRModule, integer
-from staticgrad.compiler.emit.target import Target
-from staticgrad.errors import GradientError, GraphError
-from staticgrad.graph import Tensor
-from staticgrad.runtime.addresses import ALIGNMENT
-from staticgrad.runtime.cfunction_text import NULL, is_null, item, rounded
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.native.linked import ENTRY, MAIN
+from staticgrad.graph.graph import Tensor
+from staticgrad.runtime.callers.cfunction_text import NULL, is_null, item, rounded
 from staticgrad.runtime.export.entries import CallMemory, EntryForm
 from staticgrad.runtime.export.interface import Entry, NamedType
 from staticgrad.runtime.export.nests import described_nest
-from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.session.executable import Executable
 
 WORD = 8  # bytes of a double, in which CasADi counts a workspace
 MOST_DIMENSIONS = 2

@@ -11,11 +11,11 @@ Functions of other signatures have theirs on the stack, and the state as constan
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.linked import ENTRY, MAIN
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
-from staticgrad.compiler.emit.target import Target
-from staticgrad.frozen import frozen
-from staticgrad.runtime.cfunction_text import (
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.native.linked import ENTRY, MAIN
+from staticgrad.runtime.callers.cfunction_text import (
     MOST_ON_STACK,
     NULL,
     WRONG_CALL,

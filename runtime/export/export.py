@@ -19,22 +19,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from staticgrad import config
-from staticgrad.compiler.emit.target import Target, current_target
-from staticgrad.compiler.emit.triples import target_for
-from staticgrad.config import host_arch
-from staticgrad.errors import FormatError, GraphError, StaticGradError
+from staticgrad.base import config
+from staticgrad.base.config import host_arch
+from staticgrad.base.errors import FormatError, GraphError, StaticGradError
+from staticgrad.base.files import path_of, replace_all
+from staticgrad.base.image import MACHINE
+from staticgrad.compiler.machine.target import Target, current_target
+from staticgrad.compiler.native.triples import target_for
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier
 from staticgrad.runtime.export.options import ExportOptions, Format, InitialState, Optimize
 from staticgrad.runtime.export.programs import ExportedPrograms, Rename
 from staticgrad.runtime.export.report import ExportReport
-from staticgrad.runtime.files import path_of, replace_all
-from staticgrad.runtime.image import MACHINE
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.session.executable import Executable
 
 HEADER, STATE = ".h", ".state"  # endings of the files beside
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
@@ -175,7 +175,7 @@ def _checked_path(given: str | os.PathLike[str], options: ExportOptions) -> Path
 
 
 def _check_entries(entries: Mapping[str, Executable]) -> None:
-    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.session.executable import Executable
 
     wanted = "export: expected executables by the names of their functions, actual"
     if not isinstance(entries, Mapping):
@@ -230,7 +230,7 @@ def _shared_library(content: bytes) -> bytes:
 
 
 def _write_program(path: Path, made: Sequence[ExportedPrograms]) -> ExportReport:
-    from staticgrad.compiler.emit.link import link
+    from staticgrad.compiler.native.link import link
     from staticgrad.runtime.export import program_file
 
     linked = {one.target.name: one.linked() for one in made}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from staticgrad.runtime.addresses import ALIGNMENT
-from staticgrad.runtime.cfunction import SIGNATURES
+from staticgrad.base.addresses import ALIGNMENT
+from staticgrad.base.types import TensorType, sizes
+from staticgrad.runtime.callers.cfunction import SIGNATURES
 from staticgrad.runtime.export.interface import Entry, ExportInterface, NamedType, StateArray
 from staticgrad.runtime.export.names import fixed_names, initial_name, word
-from staticgrad.types import TensorType, sizes
 
 SLOTS = "int NAME(const void *const *in, void *const *out, void *workspace, void *state)"
 ON_THREADS = (

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from staticgrad.errors import FormatError
-from staticgrad.frozen import frozen
-from staticgrad.runtime.addresses import ALIGNMENT
-from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, sizes
+from staticgrad.base.addresses import ALIGNMENT
+from staticgrad.base.errors import FormatError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPE_NAMES, TensorType, dtype_of, sizes
 
 DEEPEST = 64  # of nests
 MOST_BYTES = 1 << 46  # of an array, a workspace or a state that is believed in

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad import config
-from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import (
+from staticgrad.base import config, files
+from staticgrad.base.addresses import aligned_empty, data_address
+from staticgrad.base.boundary import boundary, end_at_user
+from staticgrad.base.errors import (
     BoundsError,
     FeedError,
     FetchError,
@@ -28,17 +29,16 @@ from staticgrad.errors import (
     StaticGradError,
     out_of_range,
 )
-from staticgrad.optable import Array
-from staticgrad.runtime import checkpoint_file, files
-from staticgrad.runtime.addresses import aligned_empty, data_address
-from staticgrad.runtime.binding import Argument, as_array, check_out
+from staticgrad.base.tables import byte_text
+from staticgrad.base.types import integer, sizes
+from staticgrad.graph.optable import Array
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.interface import Entry, NamedType, StateLayout
 from staticgrad.runtime.export.program_file import EXTREMES, ProgramFile
 from staticgrad.runtime.export.sharing import StateLock
-from staticgrad.runtime.fetches import filled, flatten_like, packer
-from staticgrad.tables import byte_text
-from staticgrad.types import integer, sizes
+from staticgrad.runtime.files import checkpoint_file
+from staticgrad.runtime.running.binding import Argument, as_array, check_out
+from staticgrad.runtime.running.fetches import filled, flatten_like, packer
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
 _BYTE, _ARRAY = np.dtype(np.uint8), np.ndarray

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from staticgrad.errors import GraphError
+from staticgrad.base.errors import GraphError
 from staticgrad.runtime.export.reserved import is_reserved
 
 MODEL_CONSTANTS = ("H", "ALIGNMENT", "STATE_BYTES", "STATE_SEED", "STATE_RUN")  # behind the name of a model

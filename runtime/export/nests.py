@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from staticgrad import nest
-from staticgrad.errors import GraphError
-from staticgrad.graph import Node, Tensor
+from staticgrad.base import nests as nest
+from staticgrad.base.errors import GraphError
+from staticgrad.graph.graph import Node, Tensor
 
 
 def described_nest(fetches: Any) -> tuple[Any, list[str]]:

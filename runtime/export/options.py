@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from staticgrad.errors import StaticGradError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.base.errors import StaticGradError
+from staticgrad.base.frozen import frozen
+from staticgrad.graph.graph import Tensor
 
 Format = Literal["object", "shared", "program", "llvm"]
 Optimize = Literal["speed", "size"]

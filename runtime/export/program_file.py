@@ -30,15 +30,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from staticgrad import config, plain
-from staticgrad.config import host_arch, told_features
-from staticgrad.errors import FormatError
-from staticgrad.frozen import frozen
-from staticgrad.runtime import image
+from staticgrad.base import config, image, plain
+from staticgrad.base.config import host_arch, told_features
+from staticgrad.base.errors import FormatError
+from staticgrad.base.files import WRITABLE, read_regular, replace
+from staticgrad.base.frozen import frozen
+from staticgrad.base.image import CodeImage, ImageError, LoadedImage
 from staticgrad.runtime.export.interface import ExportInterface, from_plain, to_plain
-from staticgrad.runtime.files import WRITABLE, read_regular, replace
-from staticgrad.runtime.image import CodeImage, ImageError, LoadedImage
-from staticgrad.runtime.tensorfile import json_of
+from staticgrad.runtime.files.tensorfile import json_of
 
 MAGIC = b"\x89SGP\r\n\x1a\n"  # a copy that changes line ends or drops the eighth bit is told
 VERSION = 1
@@ -93,7 +92,7 @@ def to_bytes(interface: ExportInterface, images: Mapping[str, CodeImage], initia
         images: machine code by the names of targets, with one function an entry, under its name.
         initial: the state as it begins.
     """
-    from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
+    from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
 
     known = TARGETS | SMALL_TARGETS
     order = sorted(images, key=list(known).index)

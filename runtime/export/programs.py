@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from staticgrad.compiler.emit.linked import Linked, link_modules
-from staticgrad.compiler.emit.target import Target, compact
-from staticgrad.compiler.program import ConstantSlot, Interface, StateSlot
-from staticgrad.errors import GraphError
-from staticgrad.optable import Array
-from staticgrad.runtime.cfunction import form_of
-from staticgrad.runtime.cfunction_text import MOST_ON_STACK
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import TensorType
+from staticgrad.compiler.machine.target import Target, compact
+from staticgrad.compiler.native.linked import Linked, link_modules
+from staticgrad.compiler.program.program import ConstantSlot, Interface, StateSlot
+from staticgrad.graph.optable import Array
+from staticgrad.runtime.callers.cfunction import form_of
+from staticgrad.runtime.callers.cfunction_text import MOST_ON_STACK
 from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.entries import EntryForm, initial_state, text
 from staticgrad.runtime.export.interface import (
@@ -30,11 +31,10 @@ from staticgrad.runtime.export.interface import (
 from staticgrad.runtime.export.names import initial_name
 from staticgrad.runtime.export.nests import described_nest
 from staticgrad.runtime.export.options import ExportOptions
-from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.executable import Executable
-    from staticgrad.runtime.state import SessionState
+    from staticgrad.runtime.running.state import SessionState
+    from staticgrad.runtime.session.executable import Executable
 
 Rename = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries under the names that their callers know
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from staticgrad.frozen import frozen
+from staticgrad.base.frozen import frozen
+from staticgrad.base.tables import byte_text
 from staticgrad.runtime.export.interface import ExportInterface, to_plain
-from staticgrad.tables import byte_text
 
 
 @frozen

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
-from staticgrad.errors import StaticGradError
+from staticgrad.base.errors import StaticGradError
 
 
 class StateLock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.boundary import exposed
-from staticgrad.hints import missing_from_module
+from staticgrad.base.boundary import exposed
+from staticgrad.base.hints import missing_from_module
 from staticgrad.nn import functional as functional
 
 if TYPE_CHECKING:

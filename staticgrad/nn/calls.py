@@ -1,8 +1,8 @@
 """The record of which calls of modules declared what: in which mode, and with which variables.
 
-A call of a module that is inside no other is noted in the graph (``staticgrad.warned``), with the modules that read
-``training`` meanwhile. What a program is then made of tells whether a mode was changed too late, and whether a layer
-was made once more where the first was meant.
+A call of a module that is inside no other is noted in the graph (``staticgrad.graph.warned``), with the modules that
+read ``training`` meanwhile. What a program is then made of tells whether a mode was changed too late, and whether a
+layer was made once more where the first was meant.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from staticgrad import nest
-from staticgrad.graph import Tensor
-from staticgrad.lifting import graph_of
-from staticgrad.naming import Place
-from staticgrad.warned import Call, History
+from staticgrad.base import nests as nest
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import graph_of
+from staticgrad.graph.naming import Place
+from staticgrad.graph.warned import Call, History
 
 if TYPE_CHECKING:
     from staticgrad.nn.module import Module

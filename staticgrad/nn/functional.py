@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.boundary import boundary, exposed
-from staticgrad.graph import Tensor
-from staticgrad.hints import missing_from_module
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.base.boundary import boundary, exposed
+from staticgrad.base.hints import missing_from_module
+from staticgrad.base.types import number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS
-from staticgrad.types import number
 
 if TYPE_CHECKING:
     from staticgrad.nn.padding import pad

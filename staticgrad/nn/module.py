@@ -15,16 +15,16 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import FormatError, GraphError, refuse_copies
-from staticgrad.graph import COPIER, Tensor
-from staticgrad.naming import Holder, Unmatched, match
+from staticgrad.base.boundary import boundary, end_at_user
+from staticgrad.base.errors import FormatError, GraphError, refuse_copies
+from staticgrad.base.types import DTypeLike, holds_numbers, require_number, to_array
+from staticgrad.graph.graph import COPIER, Tensor
+from staticgrad.graph.naming import Holder, Unmatched, match
+from staticgrad.graph.optable import Array
+from staticgrad.graph.scopes import in_module
 from staticgrad.nn import calls
 from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable, another
-from staticgrad.optable import Array
-from staticgrad.scopes import in_module
-from staticgrad.types import DTypeLike, holds_numbers, require_number, to_array
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import Dim, integers
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.indexing.subscripts import take
-from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim, integers
 
 PadMode = Literal["constant", "reflect", "replicate", "circular"]
 

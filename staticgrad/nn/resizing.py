@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import Dim, integers, is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.nn.padding import own
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.indexing.subscripts import take
 from staticgrad.ops.windows import averaging_matrix
-from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim, integers, is_floating
 
 InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
 

@@ -1,12 +1,13 @@
 """The op table's entries by family, and the public functions that declare them.
 
-A module enters its ops and functions into the table and the namespace (``staticgrad.optable``) when it is imported:
-when one of its functions is first asked for, by a user or by another op's rule. Most programs need a few families.
+A module enters its ops and functions into the table and the namespace (``staticgrad.graph.optable``) when it is
+imported: when one of its functions is first asked for, by a user or by another op's rule. Most programs need a few
+families.
 """
 
 from __future__ import annotations
 
-from staticgrad.optable import FUNCTIONS
+from staticgrad.graph.optable import FUNCTIONS
 
 # The public functions that each module defines; nothing, where ops have none.
 DEFINED = {

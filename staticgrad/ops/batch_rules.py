@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from staticgrad.graph import Tensor, get_default_graph
-from staticgrad.optable import BatchedNode, Namespace
-from staticgrad.types import Size
+from staticgrad.base.types import Size
+from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.graph.optable import BatchedNode, Namespace
 
 
 class Leading(Protocol):

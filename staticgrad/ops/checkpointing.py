@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from staticgrad.depth import one_level
-from staticgrad.errors import GraphError
-from staticgrad.optable import public
-from staticgrad.scopes import checkpointed
+from staticgrad.base.depth import one_level
+from staticgrad.base.errors import GraphError
+from staticgrad.graph.optable import public
+from staticgrad.graph.scopes import checkpointed
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Collective operations: what the processes of a run compute together, through MPI (``staticgrad.world``).
+"""Collective operations: what the processes of a run compute together, through MPI (``staticgrad.base.world``).
 
     all_reduce      the sum, maximum or minimum over the ranks, on every rank
     all_gather      the operands of all ranks, one behind the other
@@ -12,7 +12,7 @@ They are effects: all ranks run the same ones in the order in which they were de
 the ranks compute together: the cotangents of all ranks are those of one number, the sum of what each of them derives.
 So the transpose of a sum is a sum, that of a gather a scatter, and the other way round.
 
-Each entry's compiled form is a call of one of MPI's functions (``runtime/mpi.ll``), its reference mpi4py's.
+Each entry's compiled form is a call of one of MPI's functions (``runtime/running/mpi.ll``), its reference mpi4py's.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GradientError, GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, TensorType, bool_, float64, int64, integer, is_floating
+from staticgrad.base.world import REDUCTIONS, world
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, OPS, BatchedNode, Case, Namespace, Op, Primal, Role, register
 from staticgrad.ops.batch_rules import again, each, last_axes
-from staticgrad.optable import FUNCTIONS, OPS, BatchedNode, Case, Namespace, Op, Primal, Role, register
-from staticgrad.types import DTYPES, TensorType, bool_, float64, int64, integer, is_floating
-from staticgrad.world import REDUCTIONS, world
 
 NUMBERS = tuple(dtype for dtype in DTYPES if dtype != bool_)
 

@@ -10,26 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift_all
-from staticgrad.ops.batch_rules import every
-from staticgrad.ops.declare import NUMERIC
-from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import (
-    FUNCTIONS,
-    Array,
-    BatchedNode,
-    Case,
-    Namespace,
-    NoAttributes,
-    Op,
-    Primal,
-    public,
-    register,
-)
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_same
+from staticgrad.base.types import (
     Dim,
     Shape,
     Size,
@@ -44,6 +27,23 @@ from staticgrad.types import (
     normalize_axis,
     product,
 )
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all
+from staticgrad.graph.optable import (
+    FUNCTIONS,
+    Array,
+    BatchedNode,
+    Case,
+    Namespace,
+    NoAttributes,
+    Op,
+    Primal,
+    public,
+    register,
+)
+from staticgrad.ops.batch_rules import every
+from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.elementwise.copies import rounded_once
 
 
 def require_equal(a: Size, b: Size, what: str, meaning: str) -> None:

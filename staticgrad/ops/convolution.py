@@ -16,15 +16,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Dim, Size, TensorType, float32, float64, integer, integers, sizes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all
+from staticgrad.graph.optable import (
+    FUNCTIONS,
+    Array,
+    BatchedNode,
+    Case,
+    Namespace,
+    Op,
+    Primal,
+    TypeRule,
+    public,
+    register,
+)
 from staticgrad.ops.batch_rules import again, by_example
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, TypeRule, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, integer, integers, sizes
 
 Sizes = int | Sequence[int]  # one for all axes, or one for each
 Pair = tuple[int, int]

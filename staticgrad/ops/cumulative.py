@@ -15,18 +15,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
-from staticgrad.ops.batch_rules import leading
-from staticgrad.ops.declare import NUMERIC, added, declare, operands
-from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.reductions import total_dtype
-from staticgrad.ops.views.joining import concat
-from staticgrad.ops.views.slicing import bounds_within, slice_axis
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTypeLike,
     Size,
     TensorType,
@@ -37,6 +28,15 @@ from staticgrad.types import (
     normalize_axis,
     takes,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.declare import NUMERIC, added, declare, operands
+from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.reductions import total_dtype
+from staticgrad.ops.views.joining import concat
+from staticgrad.ops.views.slicing import bounds_within, slice_axis
 
 
 @frozen

@@ -12,17 +12,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from staticgrad import nest
-from staticgrad.boundary import boundary
-from staticgrad.errors import GradientError, GraphError, called_for
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
-from staticgrad.lifting import graph_of, lift
+from staticgrad.base import nests as nest
+from staticgrad.base.boundary import boundary
+from staticgrad.base.errors import GradientError, GraphError, called_for
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import TensorType
+from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.graph.lifting import graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, BatchedNode, Namespace, Op, Primal, public, register
+from staticgrad.graph.scopes import in_rule
 from staticgrad.ops.batch_rules import again, each
 from staticgrad.ops.elementwise.copies import of_width
-from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Namespace, Op, Primal, public, register
-from staticgrad.scopes import in_rule
-from staticgrad.types import TensorType
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from staticgrad import nest
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, show_as
-from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Namespace, Op
-from staticgrad.types import DTYPES, FLOATS, INTEGERS, bool_, float64, is_floating, takes
+from staticgrad.base import nests as nest
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTYPES, FLOATS, INTEGERS, bool_, float64, is_floating, takes
+from staticgrad.graph.graph import Tensor, show_as
+from staticgrad.graph.lifting import TensorLike, graph_of, lift, lift_all
+from staticgrad.graph.optable import FUNCTIONS, NO_ATTRIBUTES, F, Namespace, Op
 
 # The dtypes that an elementwise op takes, as ``takes`` reads them; what becomes of the others when it is declared.
 Accepts: TypeAlias = tuple[np.dtype, ...]

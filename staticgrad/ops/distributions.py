@@ -13,20 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GradientError, GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.randoms import (
-    dtype_of_parameters,
-    normal,
-    parameter,
-    random_uniform,
-    require_range,
-    stream_seed,
-)
-from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS
-from staticgrad.types import (
+from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.types import (
     Dim,
     DTypeLike,
     Shape,
@@ -43,6 +31,18 @@ from staticgrad.types import (
     normalize_axis,
     product,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.ops.randoms import (
+    dtype_of_parameters,
+    normal,
+    parameter,
+    random_uniform,
+    require_range,
+    stream_seed,
+)
+from staticgrad.ops.sources import as_shape
 
 
 def _one_minus(u: Tensor) -> Tensor:

@@ -12,14 +12,9 @@ from typing import Any, Never, overload
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.batch_rules import by_example, last_axes
-from staticgrad.ops.sources import VARIABLE, as_shape
-from staticgrad.optable import FUNCTIONS, Array, BatchRule, Case, Namespace, Op, Primal, Range, Role, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Size,
     TensorType,
@@ -32,6 +27,23 @@ from staticgrad.types import (
     is_weak,
     require_number,
 )
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import (
+    FUNCTIONS,
+    Array,
+    BatchRule,
+    Case,
+    Namespace,
+    Op,
+    Primal,
+    Range,
+    Role,
+    public,
+    register,
+)
+from staticgrad.ops.batch_rules import by_example, last_axes
+from staticgrad.ops.sources import VARIABLE, as_shape
 
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
 
@@ -217,7 +229,7 @@ class PrintAttributes:
 
 
 def _print_now(attrs: PrintAttributes, x: Array) -> Array:
-    from staticgrad.interpreter import print_value
+    from staticgrad.ops.interpreter import print_value
 
     print_value(attrs.text, x)
     return x
@@ -260,7 +272,7 @@ class PyCallAttributes:
 
 
 def _call_now(attrs: PyCallAttributes, *inputs: Array) -> tuple[Array, ...]:
-    from staticgrad.interpreter import call_function
+    from staticgrad.ops.interpreter import call_function
 
     return tuple(call_function(attrs.function, inputs, attrs.types, None))
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift_all
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Size, TensorType, integer, product
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift_all
+from staticgrad.graph.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import again
 from staticgrad.ops.contraction import matmul, require_equal
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Size, TensorType, integer, product
 
 EXACT = 5  # so many operands and fewer are ordered by trying all orders
 BALANCE = 16  # multiply-adds that take about as long as moving one element to or from memory

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, TensorType, normalize_axes, number, takes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Case, Namespace, Op, Primal, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.reductions import (
@@ -26,8 +28,6 @@ from staticgrad.ops.reductions import (
     reduced_shape,
     spread,
 )
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, register
-from staticgrad.types import FLOATS, TensorType, normalize_axes, number, takes
 
 
 def float_type(name: str) -> Callable[..., TensorType]:

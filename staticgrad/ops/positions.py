@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_exactly
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_exactly
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.reductions import reduced_shape
-from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis
 
 
 @frozen

@@ -26,16 +26,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.batch_rules import again, broadcasting, by_example
-from staticgrad.ops.declare import refuse_in_place
-from staticgrad.ops.sources import IOTA, as_shape
-from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Range, public, register
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTypeLike,
     Shape,
     ShapeLike,
@@ -54,6 +47,13 @@ from staticgrad.types import (
     is_weak,
     to_array,
 )
+from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Range, public, register
+from staticgrad.graph.scalar import ScalarBuilder, V
+from staticgrad.ops.batch_rules import again, broadcasting, by_example
+from staticgrad.ops.declare import refuse_in_place
+from staticgrad.ops.sources import IOTA, as_shape
 
 Words = npt.NDArray[np.uint32]
 

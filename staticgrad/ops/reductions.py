@@ -12,28 +12,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_exactly, is_open, is_same
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, show_as
-from staticgrad.lifting import TensorLike
-from staticgrad.ops.batch_rules import leading
-from staticgrad.ops.declare import NUMERIC, declare, operands
-from staticgrad.ops.sizes import size_value
-from staticgrad.optable import (
-    FUNCTIONS,
-    REAL,
-    Array,
-    Case,
-    F,
-    Namespace,
-    Op,
-    Primal,
-    Range,
-    public,
-    register,
-)
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_exactly, is_open, is_same
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Dim,
     DTypeLike,
@@ -48,7 +30,13 @@ from staticgrad.types import (
     takes,
     uint64,
 )
-from staticgrad.types import product as size_of
+from staticgrad.base.types import product as size_of
+from staticgrad.graph.graph import Node, Tensor, show_as
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, REAL, Array, Case, F, Namespace, Op, Primal, Range, public, register
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.declare import NUMERIC, declare, operands
+from staticgrad.ops.sizes import size_value
 
 Axis = int | tuple[int, ...] | None
 

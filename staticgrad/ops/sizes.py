@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.extents import is_open
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, public, register
-from staticgrad.types import Shape, Size, TensorType, float32, int64
+from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Shape, Size, TensorType, float32, int64
+from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Case, Namespace, Op, public, register
 
 
 @frozen

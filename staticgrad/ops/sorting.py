@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, Size, TensorType, int64, integer, is_floating, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import operands
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Size, TensorType, int64, integer, is_floating, normalize_axis
 
 
 @frozen

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import FeedError, GradientError, GraphError
-from staticgrad.extents import is_open
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.lifting import TensorLike, lift
-from staticgrad.optable import FUNCTIONS, Array, Case, Op, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import FeedError, GradientError, GraphError
+from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Dim,
     DTypeLike,
@@ -41,6 +38,9 @@ from staticgrad.types import (
     to_array,
     uint64,
 )
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Op, public, register
 
 
 @frozen

@@ -6,23 +6,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from staticgrad import naming
-from staticgrad.errors import GraphError, again_hint, user_source
-from staticgrad.graph import Tensor, get_default_graph
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError, again_hint, user_source
+from staticgrad.base.types import DTypeLike, Shape, ShapeLike, declared_array, dtype_of, float32, is_floating, sizes
+from staticgrad.graph import naming
+from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, public
+from staticgrad.graph.scopes import uncontrolled
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
-from staticgrad.optable import Array, public
-from staticgrad.scopes import uncontrolled
-from staticgrad.types import (
-    DTypeLike,
-    Shape,
-    ShapeLike,
-    declared_array,
-    dtype_of,
-    float32,
-    is_floating,
-    sizes,
-)
 
 BASE = "variable"
 

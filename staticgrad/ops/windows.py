@@ -16,17 +16,9 @@ from typing import Literal, overload
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.batch_rules import last_axes
-from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
-from staticgrad.ops.declare import shown_as
-from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.scopes import no_grad
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     Dim,
     Size,
     TensorType,
@@ -39,6 +31,14 @@ from staticgrad.types import (
     is_floating,
     sizes,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.graph.scopes import no_grad
+from staticgrad.ops.batch_rules import last_axes
+from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
+from staticgrad.ops.declare import shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 
 
 @frozen

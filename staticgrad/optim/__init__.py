@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from staticgrad.boundary import expose
-from staticgrad.hints import missing_from_module
+from staticgrad.base.boundary import expose
+from staticgrad.base.hints import missing_from_module
 from staticgrad.optim import schedules
 from staticgrad.optim.base import Optimizer, ParameterGroup
 from staticgrad.optim.clipping import clip_by_global_norm, global_norm

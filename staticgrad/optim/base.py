@@ -19,21 +19,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
-from staticgrad import init
-from staticgrad.boundary import boundary
-from staticgrad.collection import importing
-from staticgrad.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
-from staticgrad.graph import FROZEN, Graph, Node, Tensor, get_default_graph
-from staticgrad.hints import AbstractAnswering, answer
-from staticgrad.lifting import lift
-from staticgrad.naming import Holder, Origin, variables_of
+from staticgrad.base.boundary import boundary
+from staticgrad.base.collection import importing
+from staticgrad.base.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
+from staticgrad.base.hints import AbstractAnswering, answer
+from staticgrad.base.reach import reach
+from staticgrad.base.types import Shape, computed, float64, int64, integer, is_floating
+from staticgrad.graph.graph import FROZEN, Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.lifting import lift
+from staticgrad.graph.naming import Holder, Origin, variables_of
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.scopes import isolated, no_grad
+from staticgrad.nn import initializers as init
 from staticgrad.ops.sources import ACCUMULATED_GRAD, VARIABLE, accumulated_grad
 from staticgrad.ops.variables import Variable
-from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.schedules import Schedule
-from staticgrad.reach import reach
-from staticgrad.scopes import isolated, no_grad
-from staticgrad.types import Shape, computed, float64, int64, integer, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 LearningRate = float | Tensor | Schedule

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from staticgrad.errors import GraphError, PromotionWarning, silent
-from staticgrad.graph import Tensor
-from staticgrad.lifting import lift
+from staticgrad.base.errors import GraphError, PromotionWarning, silent
+from staticgrad.base.types import float64, is_floating, is_short_float
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import lift
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.elementwise.copies import widened
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import float64, is_floating, is_short_float
 
 G = TypeVar("G", bound=Tensor | None)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import computed, float64, int64, is_floating, is_short_float, number
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.scopes import no_grad
+from staticgrad.nn import initializers as init
 from staticgrad.ops.variables import Variable
-from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.base import Variables, assign, listed
-from staticgrad.scopes import no_grad
-from staticgrad.types import computed, float64, int64, is_floating, is_short_float, number
 
 
 class EMA:

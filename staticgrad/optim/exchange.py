@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from staticgrad.errors import GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.base.errors import GraphError, at_source
+from staticgrad.base.reach import reach
+from staticgrad.base.types import Dim, Size, Symbol, as_declared, bind, computed
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.collectives import end_reduce, gathered, reduced, size, start_reduce
 from staticgrad.ops.control.bodies import draws, is_ordered
 from staticgrad.ops.sources import PLACEHOLDER, VARIABLE
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.reach import reach
-from staticgrad.types import Dim, Size, Symbol, as_declared, bind, computed
 
 Gradients = Sequence[Tensor | None]
 

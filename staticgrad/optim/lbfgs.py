@@ -18,14 +18,16 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from staticgrad import init
-from staticgrad.boundary import boundary
-from staticgrad.collection import importing
-from staticgrad.errors import GraphError
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.optable import FUNCTIONS as o
+from staticgrad.base.boundary import boundary
+from staticgrad.base.collection import importing
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import computed, int64, number
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.scopes import no_grad
+from staticgrad.nn import initializers as init
 from staticgrad.optim.base import GradAndVar, LearningRate, Optimizer, Variables, as_op, assign, check
-from staticgrad.quasi_newton import (
+from staticgrad.optim.quasi_newton import (
     Pairs,
     State,
     Vector,
@@ -38,8 +40,6 @@ from staticgrad.quasi_newton import (
     plus,
     times,
 )
-from staticgrad.scopes import no_grad
-from staticgrad.types import computed, int64, number
 
 LEAST_CURVATURE = 1e-10  # of a pair that is remembered, as in PyTorch
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
-from staticgrad import init
-from staticgrad.graph import Node, Tensor
-from staticgrad.optable import FUNCTIONS as o
+from staticgrad.base.types import computed, float64, number
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.nn import initializers as init
 from staticgrad.optim.base import LearningRate, Optimizer, assign, check
-from staticgrad.types import computed, float64, number
 
 Groups = Sequence[Mapping[str, Any]]
 

@@ -15,12 +15,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from staticgrad.boundary import expose
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.hints import missing_from_module
-from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import float64, integer, integers, number
+from staticgrad.base.boundary import expose
+from staticgrad.base.errors import GraphError
+from staticgrad.base.hints import missing_from_module
+from staticgrad.base.types import float64, integer, integers, number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
 
 Schedule = Callable[[Tensor], Any]  # from the step, a float64 tensor, to the learning rate: a tensor or a number
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.runtime.cfunction import SIGNATURES
+from staticgrad.runtime.callers.cfunction import SIGNATURES
 
 Array = np.ndarray[Any, Any]
 COMPILER = shutil.which("gcc") or shutil.which("cc")

@@ -23,23 +23,15 @@ import pytest
 from source_tree import ROOT
 
 import staticgrad as sg
-from staticgrad.compiler.emit.codegen import objects
-from staticgrad.compiler.emit.triples import target_for
+from staticgrad.base.types import sizes
+from staticgrad.compiler.native.codegen import objects
+from staticgrad.compiler.native.triples import target_for
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program import (
-    ConstantSlot,
-    FeedSlot,
-    FetchSlot,
-    KeySlot,
-    Program,
-    Slot,
-    StateSlot,
-)
+from staticgrad.compiler.program.program import ConstantSlot, FeedSlot, FetchSlot, KeySlot, Program, Slot, StateSlot
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.runtime.binding import types_of
-from staticgrad.types import sizes
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.runtime.running.binding import types_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SUPPORT = ROOT / "tests" / "support"

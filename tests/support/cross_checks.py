@@ -11,12 +11,12 @@ import numpy as np
 from test_op_table import TESTED, TOLERANCE, edge_ops, typed
 
 import staticgrad as sg
-from staticgrad.compiler.emit.triples import target_for
-from staticgrad.demo.nets import RECIPES
-from staticgrad.demo.training import declare as declare_training
-from staticgrad.graph import Graph, Tensor
-from staticgrad.optable import Case, Op
-from staticgrad.types import is_floating
+from staticgrad.base.types import is_floating
+from staticgrad.compiler.native.triples import target_for
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.optable import Case, Op
+from staticgrad.tools.demo.nets import RECIPES
+from staticgrad.tools.demo.training import declare as declare_training
 from support.cross import Array, Run, emulated
 from support.large_checks import SCALE, reference, wrong
 from support.large_programs import LAYERS, large_program

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph
-from staticgrad.runtime import graphfile, tensorfile
+from staticgrad.graph.graph import Graph
+from staticgrad.runtime.files import graphfile, tensorfile
 
 TOKEN = re.compile(r"%[\w./~-]+|\w+|'[^']*'|[^\w\s]")
 NUMBERS = ("0", "-1", "2", "63", "1e9", "1e999", "4294967296", "9223372036854775807", "9" * 30, "nan", "True", "None")
@@ -150,7 +150,7 @@ class Originals:
             path.write_bytes(b"staticgrad graph 1\n" + text.encode(errors="replace"))
             return path
         values = {f"array/{name}": value for name, value in file.arrays.items()}
-        notes = {"format": "staticgrad.graph.1", "graph": text.encode(errors="replace").decode()}
+        notes = {"format": "staticgrad.graph.graph.1", "graph": text.encode(errors="replace").decode()}
         if way == 3:  # other arrays, or damage to the header of a file whose digest was right
             values = {change_text(draw, name) if draw.random() < 0.2 else name: value[: draw.randrange(3) or None]
                       for name, value in values.items()}  # fmt: skip

@@ -13,8 +13,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.codegen import objects
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.native.codegen import objects
 
 LIMITED = '"warn-stack-size"="0"'
 RETURN = 16  # bytes of a return address, and of what aligns the next frame

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from staticgrad.compiler.emit import link
-from staticgrad.compiler.emit.codegen import objects
-from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.base.image import CodeImage
+from staticgrad.base.types import TensorType, float32, float64, int64
+from staticgrad.compiler.machine.target import TARGETS
+from staticgrad.compiler.native import link
+from staticgrad.compiler.native.codegen import objects
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, layout
-from staticgrad.runtime.image import CodeImage
-from staticgrad.types import TensorType, float32, float64, int64
 
 TEXT = """
 declare ptr @memcpy(ptr, ptr, i64)

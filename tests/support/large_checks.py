@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import interpreter
-from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS, Target
+from staticgrad.base.types import TensorType
+from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS, Target
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
-from staticgrad.graph import Node
-from staticgrad.runtime.binding import types_of
-from staticgrad.runtime.native import NativeRunner
-from staticgrad.types import TensorType
+from staticgrad.graph.graph import Node
+from staticgrad.ops import interpreter
+from staticgrad.runtime.running.binding import types_of
+from staticgrad.runtime.running.native import NativeRunner
 from support.large_programs import LAYERS, LargeProgram, large_program
 
 Array = np.ndarray[Any, np.dtype[Any]]

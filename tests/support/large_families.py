@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import staticgrad as sg
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
 from support.large_draws import Maker, broadcasts
 from support.large_networks import attention, convolution, factorisation, loop, normalisation, product
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import staticgrad as sg
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
 from support.large_draws import Maker
 
 ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 from support.large_draws import Array, Maker
 from support.large_families import FAMILIES, STARTS, WEIGHTS
 from support.large_networks import ACTIVATIONS, layer

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import get_args
 
 import staticgrad.compiler
-from staticgrad.compiler import modes
 from staticgrad.compiler.emit import convolution
 from staticgrad.compiler.emit.contraction.plan import ContractionPlan
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.nest.plan import NestPlan
+from staticgrad.compiler.machine import modes
 
 COMPILER = Path(staticgrad.compiler.__path__[0])
 IMPOSSIBLE = {

@@ -11,12 +11,12 @@ import numpy as np
 
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest.kernel import nest_function
-from staticgrad.compiler.emit.target import TARGETS, Target
 from staticgrad.compiler.kernels.nest import Compute, Nest
 from staticgrad.compiler.kernels.reference import run_nest
-from staticgrad.optable import NO_ATTRIBUTES
+from staticgrad.compiler.machine.target import TARGETS, Target
+from staticgrad.compiler.native.module import NativeModule
+from staticgrad.graph.optable import NO_ATTRIBUTES
 from support.targets import HERE
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 
 
 @dataclass

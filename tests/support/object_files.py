@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from staticgrad.runtime import elf
+from staticgrad.runtime.files import elf
 
 IMPORTS, CODE, DATA = 2, 10, 11  # sections of WebAssembly
 

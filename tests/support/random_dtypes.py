@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

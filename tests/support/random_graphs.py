@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TWICE = 0.15  # of what is drawn is declared twice

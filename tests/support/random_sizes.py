@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.extents import range_of
-from staticgrad.graph import Graph, Tensor
-from staticgrad.types import Bindings, Size, Symbol, bind, stretches, symbols_of
+from staticgrad.base.extents import range_of
+from staticgrad.base.types import Bindings, Size, Symbol, bind, stretches, symbols_of
+from staticgrad.graph.graph import Graph, Tensor
 from support.random_graphs import Array, Maker, depends_on_any
 from support.sampling import rng_for
 from support.targets import EVERY

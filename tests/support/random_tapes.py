@@ -14,7 +14,7 @@ import numpy as np
 
 import staticgrad as sg
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes, saved_tensors
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 from support.budgets import within
 from support.random_graphs import Array, Maker
 

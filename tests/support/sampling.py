@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.optable import REAL, Case, Op, Range
+from staticgrad.graph.optable import REAL, Case, Op, Range
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.compiler.emit import codegen
-from staticgrad.runtime import image
+from staticgrad.base import image
+from staticgrad.compiler.native import codegen
 from support.callers import call_at_once, density, loaded, programs
 from support.sanitizing import instrumented
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.graph import Graph
-from staticgrad.runtime import graphfile
+from staticgrad.graph.graph import Graph
+from staticgrad.runtime.files import graphfile
 
 RUNS = 3  # of each entry
 OPEN = 4  # the number in the place of an open size

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.runtime.addresses import aligned_empty
+from staticgrad.base.addresses import aligned_empty
 
 KIB = {"cfunc": 128, "shared": 128}  # of the stack; else 256, of which Python takes some
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS, current_target, runs_here
+from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS, current_target, runs_here
 
 HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 CURRENT = current_target().name  # for which programs are compiled, unless a test says otherwise

@@ -14,6 +14,8 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
+from staticgrad.base.extents import is_same, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
 from staticgrad.compiler.emit.contraction.plan import (
@@ -43,9 +45,7 @@ from staticgrad.compiler.emit.parallel import (
     unravel,
 )
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.modes import took
-from staticgrad.extents import is_same, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.modes import took
 
 
 def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, epilogue: str | None) -> None:

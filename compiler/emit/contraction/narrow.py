@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.base.extents import at_most, is_open
 from staticgrad.compiler.emit.lanes import first_lanes
 from staticgrad.compiler.emit.llvm import Function, Value, is_number, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import (
@@ -29,8 +30,7 @@ from staticgrad.compiler.emit.microkernel import (
     most_rows,
     tile_lanes,
 )
-from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import at_most, is_open
+from staticgrad.compiler.machine.target import Target
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least

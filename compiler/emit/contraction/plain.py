@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.base.extents import largest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.contraction.kernel import nested_spans
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import aligned_bytes, call_epilogue, multiply_add, span, tile_lanes
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
-from staticgrad.extents import largest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 COLUMNS = 4  # side by side
 MOST_SCRATCH = 1 << 10  # bytes that faster plans may need where memory is short

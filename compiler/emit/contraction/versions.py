@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+from staticgrad.base.extents import OpenSize, largest, narrowed, open_sizes
 from staticgrad.compiler.emit.contraction.blocking import given_orientation, turning_back
 from staticgrad.compiler.emit.contraction.narrow import packing_cycles, tile_cycles
 from staticgrad.compiler.emit.contraction.plan import ContractionPlan, plan_of
 from staticgrad.compiler.emit.contraction.plan import planned as plan_whole
 from staticgrad.compiler.emit.microkernel import make_tiling, tile_lanes, tiling_cost
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.emit.versions import in_versions
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.extents import OpenSize, largest, narrowed, open_sizes
+from staticgrad.compiler.machine.target import Target
 
 MOST_PARTS = 5
 TOO_SLOW = 1.15  # times as long as with a plan of its own

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import itertools
 
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, kind_of, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, call_row_tile, most_pixels, vectors_at_once
@@ -22,10 +24,8 @@ from staticgrad.compiler.emit.convolution.weights_store import finish_weights, s
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
 CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end

@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_depthwise, kind_of, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import PlaneTile, call_plane_tile, frame_rows, suits_tiles
@@ -28,9 +29,8 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, vector
 from staticgrad.compiler.emit.microkernel import fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues

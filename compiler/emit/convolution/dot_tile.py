@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import INDEX, Function, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import tile_lanes
-from staticgrad.frozen import frozen
 
 _PARAMS = ("ptr", INDEX, "ptr", INDEX, "ptr", *[INDEX] * 5)
 

@@ -26,6 +26,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from staticgrad.base.extents import highest, is_open, is_same
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.bordered_tile import call_bordered_tile
 from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
 from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
@@ -55,10 +57,8 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import quotient, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, is_open, is_same
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses

@@ -18,6 +18,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
+from staticgrad.base.extents import OpenSize, OpenSizeError, is_open, largest, narrowed, open_sizes
 from staticgrad.compiler.emit.convolution.depthwise import depthwise_plan, depthwise_weights_plan
 from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan
 from staticgrad.compiler.emit.convolution.forward import ForwardPlan, forward_plan
@@ -32,11 +33,10 @@ from staticgrad.compiler.emit.convolution.weights_products import is_weight_prod
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.emit.versions import in_versions
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
-from staticgrad.extents import OpenSize, OpenSizeError, is_open, largest, narrowed, open_sizes
+from staticgrad.compiler.machine.target import Target
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]

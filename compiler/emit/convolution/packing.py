@@ -11,15 +11,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides
 from staticgrad.compiler.emit.convolution.schedule import Chunks
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Tiling, by_width, fill_zero, span
 from staticgrad.compiler.emit.parallel import divide
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 SHARED_BYTES = 256 << 10  # of packed weights: fewer are packed before another thread is awake
 

@@ -9,11 +9,11 @@ import abc
 
 import numpy as np
 
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import aligned_bytes
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
 
 Range = tuple[Index, Index]
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
@@ -39,10 +41,8 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, is_open
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying

@@ -15,18 +15,18 @@ import math
 
 import numpy as np
 
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.taps import within
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE
 
 
 @frozen

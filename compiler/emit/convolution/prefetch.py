@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from staticgrad.base.extents import at_most, highest, is_same
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.parallel import divide
-from staticgrad.extents import at_most, highest, is_same
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE
 
 TOGETHER = 4  # lines whose address is computed once
 

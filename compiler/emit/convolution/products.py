@@ -20,6 +20,8 @@ are faster, and ``forward`` does them.
 
 from __future__ import annotations
 
+from staticgrad.base.extents import highest, is_open, is_same
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments, odd_lines
@@ -28,7 +30,6 @@ from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_we
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Layout,
     Matrix,
@@ -43,10 +44,9 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import divide, quotient, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, is_open, is_same
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
 PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms

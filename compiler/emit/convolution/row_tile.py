@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.lanes import Lanes, prefetch, vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
-from staticgrad.compiler.emit.target import Target
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 MOST_PIXELS = 8  # of a tile: two vectors a cycle with a latency of four cycles
 

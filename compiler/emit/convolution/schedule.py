@@ -11,6 +11,8 @@ import abc
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Range, Scratch
 from staticgrad.compiler.emit.convolution.planes import Segment, Segments
@@ -28,10 +30,8 @@ from staticgrad.compiler.emit.parallel import (
     run_chunks,
     wanted_chunks,
 )
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end

@@ -22,14 +22,14 @@ import functools
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.convolution.plane_tile import below, meetings, store_first
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.lanes import joined
 from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
-from staticgrad.compiler.emit.target import Target
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 MOST_PRODUCTS = 160  # unrolled
 

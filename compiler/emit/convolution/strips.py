@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.base.extents import is_open, is_same
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
@@ -20,8 +22,6 @@ from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.emit.parallel import quotient
-from staticgrad.extents import is_open, is_same
-from staticgrad.frozen import frozen
 
 
 @frozen

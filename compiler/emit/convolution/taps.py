@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from staticgrad.base.extents import at_most, highest, is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, most, unaliased, x_image
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Function, Index
 from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import at_most, highest, is_open
-from staticgrad.frozen import frozen
 
 
 @frozen

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 
+from staticgrad.base.extents import highest, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import PAGE
 
 Strides = tuple[int, int, int, int]  # n, o, p, q
 

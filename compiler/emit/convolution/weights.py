@@ -19,6 +19,8 @@ import functools
 import math
 from collections.abc import Sequence
 
+from staticgrad.base.extents import highest, is_same
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_run, seconds_of, x_image
 from staticgrad.compiler.emit.convolution.panels import pack_pixels
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
@@ -37,10 +39,8 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, is_same
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that

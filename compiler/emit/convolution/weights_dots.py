@@ -17,6 +17,8 @@ import functools
 import math
 from collections.abc import Sequence
 
+from staticgrad.base.extents import highest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
@@ -34,10 +36,8 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, choose_below, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the first cache
 ENOUGH_UNITS = 8  # panels of channels, so that threads have work of their own

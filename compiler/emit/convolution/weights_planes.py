@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import math
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
@@ -31,7 +32,6 @@ from staticgrad.compiler.emit.convolution.weights_store import (
     weights_of,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
     Matrix,
@@ -48,9 +48,9 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import divide, unravel
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
 
 SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
 Y_BYTES = 4 << 20  # of all panels of y

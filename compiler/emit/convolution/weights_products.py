@@ -18,6 +18,8 @@ from __future__ import annotations
 import contextlib
 import functools
 
+from staticgrad.base.extents import highest, is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
@@ -37,10 +39,8 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.extents import highest, is_open
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
 from staticgrad.compiler.emit.square_root import square_root
-from staticgrad.frozen import frozen
 
 
 @frozen

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.elementary.lookup import looked_up
 from staticgrad.compiler.emit.elementary.number import FLOAT, Num
-from staticgrad.frozen import frozen
 
 INTERVALS = 32
 

@@ -19,15 +19,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.base.extents import proven
+from staticgrad.base.frozen import frozen
+from staticgrad.base.reach import reach
 from staticgrad.compiler.emit.nest.reduction import identity
-from staticgrad.compiler.emit.op_costs import op_cost
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import proven
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node
+from staticgrad.compiler.machine.op_costs import op_cost
+from staticgrad.graph.graph import Node
+from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.randoms import RANDOM_UNIFORM
-from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.reach import reach
 
 ENDLESS = 1 << 62  # an index that may be anything
 

@@ -23,6 +23,8 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.base.extents import at_most, is_open, is_same, largest, proven
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import leading_lanes
 from staticgrad.compiler.emit.llvm import (
     INDEX,
@@ -68,13 +70,11 @@ from staticgrad.compiler.emit.nest.reduction import (
 )
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.compiler.modes import took, took_plan
-from staticgrad.extents import at_most, is_open, is_same, largest, proven
-from staticgrad.frozen import frozen
-from staticgrad.optable import OPS
+from staticgrad.compiler.machine.modes import took, took_plan
+from staticgrad.compiler.machine.target import Target
+from staticgrad.graph.optable import OPS
 
 SHORTEST_BLOCK = 128
 

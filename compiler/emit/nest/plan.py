@@ -18,8 +18,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open, is_same, largest, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import powers_of_two
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.nest.facts import (
     Facts,
     access_of,
@@ -37,10 +38,9 @@ from staticgrad.compiler.emit.nest.facts import (
 from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import column_count, is_staged, tile_width
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.extents import highest, is_open, is_same, largest, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
 KEEP_COST = 10

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open, largest, lowest
 from staticgrad.compiler.emit.lanes import joined, leading_lanes, transposed
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.kernels.nest import Access
-from staticgrad.extents import highest, is_open, largest, lowest
 
 
 def tile_width(size: int, lanes: int) -> int:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from staticgrad.base.extents import largest, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.kernels.routines import (
     Batch,
@@ -29,9 +30,8 @@ from staticgrad.compiler.kernels.routines import (
     Symmetric,
     TriangularSolve,
 )
-from staticgrad.compiler.modes import took
-from staticgrad.extents import largest, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
 
 ALIGNMENT = 64
 FEW = 2  # a part of the pieces that are run together: fewer are run alone, in less memory

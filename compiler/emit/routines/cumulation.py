@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open, lowest, proven
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine, identity
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
-from staticgrad.extents import highest, is_open, lowest, proven
+from staticgrad.compiler.machine.target import Target
 
 MOST_VECTORS = 4  # of a strip
 # Columns of so many vectors and less are run together: as many as fill so many vectors and more, but no more than that.

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open, lowest
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.tiles import Tiles
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
-from staticgrad.extents import highest, is_open, lowest
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 LONGEST = 128  # times as many elements as rows are sorted side by side: longer rows are sorted by digits in less time
 IN_REGISTERS = 16  # elements of rows that are exchanged in registers

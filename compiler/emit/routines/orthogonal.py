@@ -12,8 +12,8 @@ from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.vectors import MatrixView
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Householder
+from staticgrad.compiler.machine.target import Target
 
 
 def scratch_bytes(routine: Householder, target: Target) -> int:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import highest
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, vector
 from staticgrad.compiler.emit.routines.networks import merge_exchange
-from staticgrad.compiler.emit.target import Target
-from staticgrad.extents import highest
+from staticgrad.compiler.machine.target import Target
 
 IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in as many again
 DEPTH = 64  # ranges that wait: the shorter part is sorted first, so there are no more than bits in a count

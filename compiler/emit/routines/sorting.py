@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import highest, is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import Lanes, counted, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.routines import networks, quicksort
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
-from staticgrad.compiler.modes import took
-from staticgrad.extents import highest, is_open
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.machine.target import Target
 
 RANKED = 160  # elements up to which rows are sorted by rank
 BESIDE = (

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce_rows
 from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.emit.square_root import square_root
-from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
-from staticgrad.frozen import frozen
+from staticgrad.compiler.machine.target import Target
 
 STEPS = 60  # of QL for one eigenvalue
 SWEEPS = 40

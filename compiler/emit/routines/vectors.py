@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import Lanes, counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type
-from staticgrad.extents import is_open
-from staticgrad.frozen import frozen
 
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
 

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTypeLike, float32, integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array
 from staticgrad.nn import functional as F
+from staticgrad.nn import initializers as init
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.neural.embedding import refuse_options
-from staticgrad.optable import Array
-from staticgrad.types import DTypeLike, float32, integer
 
 
 def fan_bound(fan_in: int) -> init.Initializer:

@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTypeLike, bool_, float32, integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.nn import functional as F
+from staticgrad.nn import initializers as init
 from staticgrad.nn.layers.affine import Linear
 from staticgrad.nn.module import Module, parameter
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.randoms import probability
-from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, bool_, float32, integer
 
 
 class MultiheadAttention(Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
 from staticgrad.nn.module import Module
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTypeLike, float32, integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
 from staticgrad.nn import functional as F
+from staticgrad.nn import initializers as init
 from staticgrad.nn.layers.affine import WEIGHT, fan_bound
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes, along, pair, window_padding
-from staticgrad.types import DTypeLike, float32, integer
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 

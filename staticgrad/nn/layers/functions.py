@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, repr_of
 from staticgrad.ops.convolution import Pair, Sizes, pair
 from staticgrad.ops.declare import refuse_in_place
 from staticgrad.ops.elementwise.activations import check_approximate
 from staticgrad.ops.randoms import probability
-from staticgrad.optable import FUNCTIONS
-from staticgrad.types import number
 
 
 class Dropout(Module):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_floats
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTypeLike, computed, float32, int64, integer, integers, number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_floats
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.graph.scopes import control_dependencies, no_grad
 from staticgrad.nn import functional as F
+from staticgrad.nn import initializers as init
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
-from staticgrad.optable import FUNCTIONS
-from staticgrad.scopes import control_dependencies, no_grad
-from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers, number
 
 
 class _BatchNorm(Module):

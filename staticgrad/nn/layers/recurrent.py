@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad import init
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_floats, promote
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTypeLike, computed, float32, integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_floats, promote
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.nn import functional as F
+from staticgrad.nn import initializers as init
 from staticgrad.nn.module import Module, parameter
 from staticgrad.ops.randoms import probability
-from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, computed, float32, integer
 
 State = tuple[Tensor, ...]
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")

@@ -15,14 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from staticgrad.errors import GraphError, SourceLine, at_source, user_source
-from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
-from staticgrad.lifting import lift
-from staticgrad.naming import put_back
-from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError, SourceLine, at_source, user_source
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     Symbol,
     TensorType,
     bind,
@@ -33,6 +28,11 @@ from staticgrad.types import (
     is_weak,
     require_number,
 )
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor, needed_nodes
+from staticgrad.graph.lifting import lift
+from staticgrad.graph.naming import put_back
+from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 
 # How the body of each function hands out a tensor.
 HANDED_OUT = {
@@ -247,7 +247,7 @@ RunBody = Callable[[Body, Sequence[Array]], Sequence[Array]]
 
 
 def run_alone(body: Body, arrays: Sequence[Array]) -> Sequence[Array]:
-    from staticgrad.interpreter import evaluate
+    from staticgrad.ops.interpreter import evaluate
 
     def no_variable(attrs: Any) -> Array:
         raise GraphError(f"a body reads variable {attrs.key!r}")

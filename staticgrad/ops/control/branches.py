@@ -12,12 +12,15 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from staticgrad import nest
-from staticgrad.depth import one_level
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.lifting import graph_of, lift
+from staticgrad.base import nests as nest
+from staticgrad.base.depth import one_level
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import TensorType, is_weak
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
+from staticgrad.graph.lifting import graph_of, lift
+from staticgrad.graph.optable import Array, Op, public, register
+from staticgrad.graph.scopes import in_body
 from staticgrad.ops.batch_rules import by_example
 from staticgrad.ops.control.bodies import (
     Bodied,
@@ -31,9 +34,6 @@ from staticgrad.ops.control.bodies import (
     require_type,
     run_alone,
 )
-from staticgrad.optable import Array, Op, public, register
-from staticgrad.scopes import in_body
-from staticgrad.types import TensorType, is_weak
 
 T = TypeVar("T")
 Leaf = Tensor | Array | np.generic | bool | int | float  # what a branch may give in the place of a tensor

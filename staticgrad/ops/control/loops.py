@@ -17,12 +17,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from staticgrad import nest
-from staticgrad.depth import one_level
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import graph_of, lift
+from staticgrad.base import nests as nest
+from staticgrad.base.depth import one_level
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Size, TensorType, bind_size, int64, integer, is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Op, public, register
+from staticgrad.graph.scopes import in_body
 from staticgrad.ops.control.bodies import (
     Bodied,
     Body,
@@ -36,9 +39,6 @@ from staticgrad.ops.control.bodies import (
     run_alone,
 )
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Op, public, register
-from staticgrad.scopes import in_body
-from staticgrad.types import Size, TensorType, bind_size, int64, integer, is_floating
 
 C = TypeVar("C")  # the nest of a carry or state, as the body returns it
 Y = TypeVar("Y")  # the nest that a turn gives, which comes back stacked

@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Case, Namespace, Range, public
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare, refuse_in_place, shown_as
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, minimum, multiply
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.elementary import exp
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.ops.elementwise.error import normal_distribution
-from staticgrad.optable import Array, Case, Namespace, Range, public
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import number
 
 
 def _reference_sigmoid(x: Array) -> Array:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import bool_
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Case, Namespace, Range, public
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import ANY, FLOAT, NUMERIC, accepted
 from staticgrad.ops.elementwise.entry import (
     AWAY_FROM_ZERO,
@@ -24,9 +27,6 @@ from staticgrad.ops.elementwise.entry import (
     unary,
     weighted,
 )
-from staticgrad.optable import Array, Case, Namespace, Range, public
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import bool_
 
 add = binary(
     "add", "The sum x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS), cheap=True,

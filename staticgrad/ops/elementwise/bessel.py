@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Case, Namespace, Range, public
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import BINARY_SHAPES, Rule, elementwise, scaled, unary
 from staticgrad.ops.elementwise.expressions import Expression, loop, special
 from staticgrad.ops.elementwise.incomplete_gamma import gamma_of_next
-from staticgrad.optable import Case, Namespace, Range, public
 
 E = Expression[Any]
 

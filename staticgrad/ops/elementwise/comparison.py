@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import INTEGERS, bool_, is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Range
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, declare, operands
 from staticgrad.ops.elementwise.entry import (
     NOT_DIFFERENTIABLE,
@@ -19,8 +21,6 @@ from staticgrad.ops.elementwise.entry import (
     unary,
     unary_cases,
 )
-from staticgrad.optable import FUNCTIONS, Array, Range
-from staticgrad.types import INTEGERS, bool_, is_floating
 
 
 def _classification(

@@ -7,14 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.batch_rules import broadcasting
-from staticgrad.ops.declare import ANY, declare
-from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
-from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
-from staticgrad.types import (
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     DTypeLike,
     TensorType,
@@ -31,6 +25,12 @@ from staticgrad.types import (
     uint32,
     uint64,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Op, Range, public, register
+from staticgrad.ops.batch_rules import broadcasting
+from staticgrad.ops.declare import ANY, declare
+from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 
 T = TypeVar("T", Tensor, "Tensor | None")
 

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Namespace, Range
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import (
     AWAY_FROM_ZERO,
@@ -18,8 +20,6 @@ from staticgrad.ops.elementwise.entry import (
     scaled,
     unary,
 )
-from staticgrad.optable import Namespace, Range
-from staticgrad.scalar import ScalarBuilder, V
 
 # -- exponential and logarithm --------------------------------------------------------------------------------------
 

@@ -19,14 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike
-from staticgrad.ops.batch_rules import broadcasting
-from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare, refuse_in_place
-from staticgrad.ops.sources import CONSTANT
-from staticgrad.optable import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_same
+from staticgrad.base.types import INTEGERS, Shape, TensorType, broadcast_shapes, is_floating, takes
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
     REAL,
@@ -39,8 +37,10 @@ from staticgrad.optable import (
     Range,
     register,
 )
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import INTEGERS, Shape, TensorType, broadcast_shapes, is_floating, takes
+from staticgrad.graph.scalar import ScalarBuilder, V
+from staticgrad.ops.batch_rules import broadcasting
+from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare, refuse_in_place
+from staticgrad.ops.sources import CONSTANT
 
 Rule = Callable[..., Tensor | None]  # rule(o, t, y, *xs): None where the derivative is zero
 Rules = Sequence[Rule | None] | Callable[[Any], Sequence[Rule | None]]  # or, by the op's attributes

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array, Namespace
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import INSIDE_UNIT, scaled, unary
-from staticgrad.optable import Array, Namespace
 
 
 def _bell(o: Namespace, x: Tensor) -> Tensor:

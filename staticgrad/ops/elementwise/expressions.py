@@ -14,10 +14,10 @@ from typing import Any, Generic
 
 import numpy as np
 
-from staticgrad.frozen import frozen
+from staticgrad.base.frozen import frozen
+from staticgrad.graph.optable import NO_ATTRIBUTES, Array
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.elementwise.error import normal_distribution
-from staticgrad.optable import NO_ATTRIBUTES, Array
-from staticgrad.scalar import ScalarBuilder, V
 
 DOUBLE = np.dtype(np.float64)
 # A loop ends where a term is so small beside its sum: some digits beyond those of the result.

@@ -15,14 +15,14 @@ from typing import Generic
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Namespace, Range, public
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import Rule, elementwise, scaled, unary, unary_cases
-from staticgrad.optable import Array, Namespace, Range, public
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import integer
 
 # log(Gamma(2 + v)) / v in powers of v on [-3/4, 1/4], by the bytes of a float: interpolation at Chebyshev nodes in 80
 # digits, 2^-23.8 and 2^-53.7 of itself once rounded, of which 2^-27.9 and 2^-56.6 are the polynomial's.

@@ -18,10 +18,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import NO_ATTRIBUTES, Case, Namespace, Range, public
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import Rule, binary, binary_cases, elementwise, scaled
 from staticgrad.ops.elementwise.expressions import Expression, continued_fraction, derived_fraction, loop, special
@@ -34,7 +35,6 @@ from staticgrad.ops.elementwise.incomplete_gamma import (
     log_gamma_of_next,
     log_gamma_ratio,
 )
-from staticgrad.optable import NO_ATTRIBUTES, Case, Namespace, Range, public
 
 E = Expression[Any]
 _TURNS = 20_000  # enough for a = b = 1e8

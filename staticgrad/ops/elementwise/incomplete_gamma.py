@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Case, Namespace, Range, public
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import BINARY_SHAPES, binary, binary_cases, elementwise, scaled
 from staticgrad.ops.elementwise.expressions import Expression, continued_fraction, derived_fraction, loop, special
 from staticgrad.ops.elementwise.gamma import BERNOULLI, digamma_positive
-from staticgrad.optable import Case, Namespace, Range, public
 
 E = Expression[Any]
 # log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array, Namespace, Range
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import POSITIVE, binary, binary_cases, scaled, unary
 from staticgrad.ops.elementwise.error import normal_distribution, split_square
 from staticgrad.ops.elementwise.expressions import Expression, special
-from staticgrad.optable import Array, Namespace, Range
-from staticgrad.scalar import ScalarBuilder, V
 
 E = Expression[Any]
 _ROOT_HALF = math.sqrt(0.5)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Range
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.entry import Example, elementwise, publish, unary_cases
-from staticgrad.optable import Array, Range
-from staticgrad.types import is_floating
 
 _BETWEEN_INTEGERS = Range(-2.8, 2.8, kinks=(-2.0, -1.0, 0.0, 1.0, 2.0))
 _BETWEEN_HALVES = Range(-2.8, 2.8, kinks=(-2.5, -1.5, -0.5, 0.5, 1.5, 2.5))

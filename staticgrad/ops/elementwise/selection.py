@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import DTYPES, TensorType, bool_, is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of
+from staticgrad.graph.optable import FUNCTIONS, Case, NoAttributes, Op, Range, public, register
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
 from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, is_number, jvp_of, vjp_of
-from staticgrad.optable import FUNCTIONS, Case, NoAttributes, Op, Range, public, register
-from staticgrad.types import DTYPES, TensorType, bool_, is_floating
 
 
 def _where_type(attrs: NoAttributes, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:

@@ -12,28 +12,30 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GraphError, user_source
-from staticgrad.extents import is_open, proven
-from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import BoundsError, GraphError, user_source
+from staticgrad.base.extents import is_open, proven
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, Dim, Shape, Size, TensorType, bool_, broadcast_shapes, int64, is_integer
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import (
+    FUNCTIONS,
+    OPS,
+    Array,
+    BatchedNode,
+    Case,
+    Namespace,
+    Op,
+    Primal,
+    Range,
+    public,
+    register,
+)
+from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.sources import known_extremes
-from staticgrad.optable import FUNCTIONS, OPS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.scopes import control_dependencies
-from staticgrad.types import (
-    DTYPES,
-    Dim,
-    Shape,
-    Size,
-    TensorType,
-    bool_,
-    broadcast_shapes,
-    int64,
-    is_integer,
-)
 
 # -- the primitives: indices are in range ---------------------------------------------------------------------------
 

@@ -6,17 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import declare, operands
-from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.ops.elementwise.copies import ASTYPE
-from staticgrad.ops.sources import CONSTANT, as_shape, known_extremes
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.scopes import control_dependencies
-from staticgrad.types import (
+from staticgrad.base.errors import BoundsError, GraphError, SourceLine, user_source
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     Dim,
     DTypeLike,
     Size,
@@ -29,6 +21,14 @@ from staticgrad.types import (
     integer,
     is_integer,
 )
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.graph.scopes import control_dependencies
+from staticgrad.ops.declare import declare, operands
+from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
+from staticgrad.ops.elementwise.copies import ASTYPE
+from staticgrad.ops.sources import CONSTANT, as_shape, known_extremes
 
 
 def as_index(value: TensorLike, what: str) -> Tensor:

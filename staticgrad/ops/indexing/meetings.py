@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Size, TensorType, int32, int64, is_floating
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.ops.declare import NUMERIC, declare
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, register
-from staticgrad.types import Size, TensorType, int32, int64, is_floating
 
 
 @frozen

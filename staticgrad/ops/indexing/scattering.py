@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
-from staticgrad.graph import Graph, Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_same
+from staticgrad.base.types import Size, bool_, holds_numbers, int32, int64, product, require_number, takes
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, public
 from staticgrad.ops.declare import NUMERIC, shown_as
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.indexing.gathering import index_add, remaining
@@ -24,8 +26,6 @@ from staticgrad.ops.sizes import size_value
 from staticgrad.ops.sources import all_values, are_distinct, known_extremes
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
-from staticgrad.optable import FUNCTIONS, Array, public
-from staticgrad.types import Size, bool_, holds_numbers, int32, int64, product, require_number, takes
 
 _MODES = ("set", "add", "max", "min")
 

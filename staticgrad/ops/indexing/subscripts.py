@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GraphError, user_source
-from staticgrad.extents import is_open, is_same
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import BoundsError, GraphError, user_source
+from staticgrad.base.extents import is_open, is_same
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Dim, Shape, Size, bool_, broadcast_shapes, normalize_axis
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, public
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
 from staticgrad.ops.views.slicing import SliceAttributes, bounds_within, declare_slice, slice_length
-from staticgrad.optable import FUNCTIONS, public
-from staticgrad.types import Dim, Shape, Size, bool_, broadcast_shapes, normalize_axis
 
 
 @frozen

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_same
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, public
 from staticgrad.ops.declare import operands, shown_as
-from staticgrad.optable import FUNCTIONS, public
 
 
 @public

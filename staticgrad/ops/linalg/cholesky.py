@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Size
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import NO_ATTRIBUTES, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.matrices import float_matrix
 from staticgrad.ops.linalg.square import square_cases, square_type, symmetric, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
-from staticgrad.optable import NO_ATTRIBUTES, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Size
 
 
 def _definite(x: Array) -> Array:

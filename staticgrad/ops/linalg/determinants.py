@@ -22,26 +22,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import FLOATS, TensorType
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import NO_ATTRIBUTES, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.graph.results import SlogdetResult
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import exchanged, factored, of_known_size, system_solution
-from staticgrad.ops.linalg.results import SlogdetResult
 from staticgrad.ops.linalg.square import UNIT, check_square, square_cases, square_type, transpose_of
 from staticgrad.ops.linalg.vectors import scaled_columns
-from staticgrad.optable import (
-    NO_ATTRIBUTES,
-    Array,
-    Case,
-    Namespace,
-    NoAttributes,
-    Op,
-    Primal,
-    public,
-    register,
-)
-from staticgrad.types import FLOATS, TensorType
 
 # -- cofactors ------------------------------------------------------------------------------------------------------
 

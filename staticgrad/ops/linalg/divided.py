@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.optable import Array, Namespace
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array, Namespace
 
 Function: TypeAlias = Callable[[Tensor], Tensor]  # of each element by itself
 Difference: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # f[a, b]

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.base.types import FLOATS, TensorType
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of
+from staticgrad.graph.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.graph.results import EighResult
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import added
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
-from staticgrad.ops.linalg.results import EighResult
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, symmetric, transpose_of
 from staticgrad.ops.linalg.vectors import flipped, one_over_differences, scaled_columns, signs_of, spread_values
-from staticgrad.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, TensorType
 
 
 def _eigen_type(name: str) -> Callable[..., tuple[TensorType, TensorType]]:

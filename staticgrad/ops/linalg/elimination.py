@@ -10,18 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of
-from staticgrad.ops.batch_rules import last_axes, leading
-from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import declare, not_known, shown_as, subtracted
-from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.elementwise.selection import replaced
-from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
-from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
-from staticgrad.ops.linalg.triangular import dominant, system, system_type, triangular
-from staticgrad.optable import (
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Dim, Size, TensorType, int64, integer
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of
+from staticgrad.graph.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
     Array,
@@ -33,7 +26,14 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import FLOATS, Dim, Size, TensorType, int64, integer
+from staticgrad.ops.batch_rules import last_axes, leading
+from staticgrad.ops.contraction import require_equal
+from staticgrad.ops.declare import declare, not_known, shown_as, subtracted
+from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.elementwise.selection import replaced
+from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
+from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
+from staticgrad.ops.linalg.triangular import dominant, system, system_type, triangular
 
 
 def exchanged(x: Array) -> Array:

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.types import FLOATS, float64
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import of_known_size, system_solution
 from staticgrad.ops.linalg.square import UNIT, check_square, square_type, transpose_of
-from staticgrad.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, float64
 
 # By the dtype's precision: the degree, and the norm up to which its relative error is below half a unit of that.
 DEGREES = {float64: (13, 5.371920351148152), None: (7, 3.925724783138660)}

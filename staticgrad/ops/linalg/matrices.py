@@ -9,16 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, show_as
-from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import FLOAT, accepted, not_known, operands, shown_as
-from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.elementwise.selection import replaced
-from staticgrad.ops.reductions import Axis
-from staticgrad.ops.views.slicing import slice_axis
-from staticgrad.optable import FUNCTIONS, public
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import (
     DTypeLike,
     Size,
     broadcast_shapes,
@@ -28,6 +20,14 @@ from staticgrad.types import (
     normalize_axis,
     number,
 )
+from staticgrad.graph.graph import Tensor, show_as
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS, public
+from staticgrad.ops.declare import FLOAT, accepted, not_known, operands, shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.elementwise.selection import replaced
+from staticgrad.ops.reductions import Axis
+from staticgrad.ops.views.slicing import slice_axis
 
 
 def matrix(what: str, x: TensorLike) -> Tensor:

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GradientError, GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Size, TensorType
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.graph.results import QRResult
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
-from staticgrad.ops.linalg.results import QRResult
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, Size, TensorType
 
 
 @frozen

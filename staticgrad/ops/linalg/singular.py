@@ -13,16 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Shape, Size, TensorType, number, sizes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.graph.results import SVDResult
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.declare import added, declare
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
-from staticgrad.ops.linalg.results import SVDResult
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
 from staticgrad.ops.linalg.vectors import (
     fixed_sizes,
@@ -34,8 +36,6 @@ from staticgrad.ops.linalg.vectors import (
     signs_of,
     spread_values,
 )
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
 
 def _jacobi_type(attrs: NoAttributes, at: TensorType) -> tuple[TensorType, TensorType, TensorType]:

@@ -19,9 +19,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GradientError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GradientError
+from staticgrad.base.types import FLOATS, TensorType
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import added, declare
 from staticgrad.ops.elementwise.copies import rounded_once
@@ -29,8 +31,6 @@ from staticgrad.ops.linalg.divided import Difference, Function, second_differenc
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, check_square, symmetric, transpose_of
 from staticgrad.ops.linalg.vectors import scaled_columns, spread_values
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, TensorType
 
 # -- the ops --------------------------------------------------------------------------------------------------------
 

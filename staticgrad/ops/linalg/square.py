@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import FLOATS, TensorType, takes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Range
 from staticgrad.ops.contraction import require_equal
-from staticgrad.optable import FUNCTIONS, Array, Case, Range
-from staticgrad.types import FLOATS, TensorType, takes
 
 UNIT = Range(-1.0, 1.0)
 

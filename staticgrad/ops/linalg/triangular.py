@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Size, TensorType
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, accepted, declare, subtracted
 from staticgrad.ops.linalg.matrices import common_batch, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, transpose_of
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Size, TensorType
 
 
 def dominant(x: Array) -> Array:

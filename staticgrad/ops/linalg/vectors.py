@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.optable import Array, Namespace
-from staticgrad.types import FLOATS, TensorType, takes
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import FLOATS, TensorType, takes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array, Namespace
 
 
 def spread_values(x: Array) -> Array:

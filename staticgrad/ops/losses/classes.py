@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Shape, TensorType, as_declared, int32, int64, integer, is_floating, number
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.graph.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduced, reduced_reference, weighted
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
-from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.scopes import control_dependencies
-from staticgrad.types import FLOATS, Shape, TensorType, as_declared, int32, int64, integer, is_floating, number
 
 _CLASSES = Range(0, 3)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, REAL, Array, Case, Namespace, NoAttributes, Op, Range, public, register
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.declare import FLOAT, declare, shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.entry import NEGATE, binary_cases, elementwise, scaled
@@ -24,9 +27,6 @@ from staticgrad.ops.losses.reduction import (
     weighted,
 )
 from staticgrad.ops.reductions import count
-from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, NoAttributes, Op, Range, public, register
-from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import FLOATS
 
 # -- binary cross-entropy -----------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from staticgrad.errors import BroadcastWarning, GraphError, warn
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.base.errors import BroadcastWarning, GraphError, warn
+from staticgrad.base.types import FLOATS, TensorType, broadcast_shapes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all
+from staticgrad.graph.optable import Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.ops.declare import floating
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, register
-from staticgrad.types import FLOATS, TensorType, broadcast_shapes
 
 REDUCTIONS = ("none", "mean", "sum")
 PROBABILITY = Range(0.05, 0.95)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Namespace, Op, Range, public
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss, loss_operands, reduced
-from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Range, public
-from staticgrad.types import number
 
 
 @frozen

@@ -14,16 +14,16 @@ from typing import cast
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_open, is_same, largest, lowest
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_open, is_same, largest, lowest
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Dim, Shape, TensorType, bool_, broadcast_shapes, int32, number, product, sizes
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all, lift_floats
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.neural.softmax import softmax_reference
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Dim, Shape, TensorType, bool_, broadcast_shapes, int32, number, product, sizes
 
 BLOCKWISE_FROM = 2**21  # scores; fewer are computed at once
 BLOCK_SCORES = 2**17  # of one block: they and their gradients stay in a second-level cache

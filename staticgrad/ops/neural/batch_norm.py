@@ -7,11 +7,14 @@ from typing import TypeGuard
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_exactly
-from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_exactly
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, TensorType, number, product
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all
+from staticgrad.graph.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.graph.scopes import control_dependencies, no_grad
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.neural.normalisation import (
     affine,
@@ -23,9 +26,6 @@ from staticgrad.ops.neural.normalisation import (
 )
 from staticgrad.ops.reductions import count
 from staticgrad.ops.sources import VARIABLE
-from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.scopes import control_dependencies, no_grad
-from staticgrad.types import FLOATS, TensorType, number, product
 
 
 @frozen

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Size, TensorType, int64, integer, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
-from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.scopes import control_dependencies
-from staticgrad.types import FLOATS, Size, TensorType, int64, integer, normalize_axis
 
 
 @frozen

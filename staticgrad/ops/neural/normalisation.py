@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, Shape, Size, TensorType, computed, integer, number
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift_all
+from staticgrad.graph.optable import Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Shape, Size, TensorType, computed, integer, number
 
 
 @frozen

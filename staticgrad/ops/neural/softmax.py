@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import FLOATS, DTypeLike, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike
+from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import FLOAT, accepted, floating
 from staticgrad.ops.moments import float_type
@@ -27,8 +29,6 @@ from staticgrad.ops.reductions import (
     reduced_size,
     spread,
 )
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, DTypeLike, normalize_axis
 
 
 @frozen

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import is_same
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import is_same
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes, stretches
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, graph_of, lift
+from staticgrad.graph.optable import BatchedNode, Case, Namespace, Op, public, register
 from staticgrad.ops.batch_rules import again, aligned
 from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import BatchedNode, Case, Namespace, Op, public, register
-from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes, stretches
 
 
 @frozen

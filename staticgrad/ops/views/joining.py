@@ -7,16 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.batch_rules import every, leading
-from staticgrad.ops.declare import declare, not_known, operands, shown_as
-from staticgrad.ops.views.reshaping import reshape
-from staticgrad.ops.views.slicing import bounds_within, slice_axis
-from staticgrad.optable import FUNCTIONS, BatchedNode, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Dim,
     Size,
@@ -28,6 +21,13 @@ from staticgrad.types import (
     normalize_axis,
     product,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, BatchedNode, Case, Namespace, Op, Primal, public, register
+from staticgrad.ops.batch_rules import every, leading
+from staticgrad.ops.declare import declare, not_known, operands, shown_as
+from staticgrad.ops.views.reshaping import reshape
+from staticgrad.ops.views.slicing import bounds_within, slice_axis
 
 
 @frozen

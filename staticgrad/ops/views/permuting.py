@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPES, Size, TensorType, integers, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import Case, Op, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, shown_as
-from staticgrad.optable import Case, Op, public, register
-from staticgrad.types import DTYPES, Size, TensorType, integers, normalize_axis
 
 
 @frozen

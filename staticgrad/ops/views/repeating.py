@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import Dim, normalize_axis
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import FUNCTIONS, Array, public
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.broadcasting import broadcast_to
 from staticgrad.ops.views.reshaping import reshape
-from staticgrad.optable import FUNCTIONS, Array, public
-from staticgrad.types import Dim, normalize_axis
 
 
 @public

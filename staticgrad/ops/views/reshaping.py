@@ -6,16 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import OpenSizeError, is_open, is_same
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.batch_rules import leading
-from staticgrad.ops.declare import declare, shown_as
-from staticgrad.ops.sources import as_shape
-from staticgrad.optable import Case, Op, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import OpenSizeError, is_open, is_same
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Dim,
     Shape,
@@ -28,6 +22,12 @@ from staticgrad.types import (
     product,
     stretches,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import Case, Op, public, register
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.declare import declare, shown_as
+from staticgrad.ops.sources import as_shape
 
 
 @frozen

@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
-from staticgrad.extents import highest, is_open, is_same
-from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.batch_rules import leading
-from staticgrad.ops.declare import declare, shown_as
-from staticgrad.ops.sources import as_shape
-from staticgrad.ops.views.reshaping import reshape
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import (
+from staticgrad.base.errors import GraphError
+from staticgrad.base.extents import highest, is_open, is_same
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import (
     DTYPES,
     Dim,
     Shape,
@@ -33,6 +26,13 @@ from staticgrad.types import (
     symbols_of,
     to_array,
 )
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.lifting import TensorLike, lift
+from staticgrad.graph.optable import Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.declare import declare, shown_as
+from staticgrad.ops.sources import as_shape
+from staticgrad.ops.views.reshaping import reshape
 
 # -- slices ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Placement: live intervals come in, offsets go out."""

@@ -1,0 +1,1 @@
+"""A program as a value: steps, loops, slots, their order and their costs."""

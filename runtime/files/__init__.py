@@ -1,0 +1,1 @@
+"""Checkpoints, graphs and tensors as files."""

@@ -1,0 +1,1 @@
+"""Reports, profiles, pictures, and the page that shows them."""

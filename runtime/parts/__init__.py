@@ -1,0 +1,1 @@
+"""The runtime's parts in machine code: locks, threads, interrupts, entries, results."""

@@ -1,0 +1,1 @@
+"""Runners of programs, state, feeds and fetches."""

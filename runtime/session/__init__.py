@@ -1,0 +1,1 @@
+"""Sessions, executables, tapes, and the compiler that they ask."""

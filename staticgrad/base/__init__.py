@@ -1,0 +1,1 @@
+"""Errors, switches, types, sizes, files, which need nothing but Python and NumPy."""

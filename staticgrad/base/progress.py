@@ -1,0 +1,108 @@
+"""A line while a compilation takes long: of how many ops, its phase, the seconds so far.
+
+    with shown(count):
+        ...                          # phases of staticgrad.base.phases
+
+Nothing is written for ``PATIENCE`` seconds. Then each phase that begins or goes on may write the line anew in its
+place, and at the end it is erased. No thread and no signal is needed, as phases call (``phases.goes_on``). The line is
+for somebody who waits: on standard error where that is a terminal, or in a notebook, where the output of a cell is kept
+and would keep lines of an error; for the main thread; with no other output of a compilation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from staticgrad.base import config, phases
+
+PATIENCE = 2.0  # seconds until the line is worth reading
+PACE = 0.2  # seconds after which it is written again
+
+
+class Terminal:
+    """A line of a terminal, written anew in its place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Let this be the line; of "" nothing is left, and the cursor stands at the beginning."""
+        with contextlib.suppress(OSError, ValueError):  # a stream that is gone ends no compilation
+            self._stream.write(f"\r{text:<{self._width}}" + ("" if text else "\r"))
+            self._stream.flush()
+        self._width = max(self._width, len(text))
+
+
+class CellOutput:
+    """An output of a notebook's cell, which is kept with the notebook: the last text alone."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, text: str) -> None:
+        """Let this be the output."""
+        data = {"text/plain": text}
+        if self._handle is None:
+            display = importlib.import_module("IPython.display").display
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+class Progress:
+    """The line of one compilation. Called with the name of a phase it is shown, where it is time to."""
+
+    def __init__(self, ops: int, place: Terminal | CellOutput, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ops = ops
+        self._place = place
+        self._clock = clock
+        self._begun = clock()
+        self._due = self._begun + PATIENCE
+        self._is_shown = False
+
+    def __call__(self, phase: str) -> None:
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + PACE
+            self._is_shown = True
+            self._place.show(f"compiling: {self._ops:,} ops, {phase} … {now - self._begun:.0f} s")
+
+    def erase(self) -> None:
+        """Let nothing be left of it."""
+        if self._is_shown:
+            self._place.show("")
+
+
+@contextlib.contextmanager
+def shown(ops: int) -> Iterator[None]:
+    """Show the progress of a compilation of so many ops while it runs inside, if somebody is there to read it."""
+    place = _place()
+    if place is None:
+        yield
+        return
+    line = Progress(ops, place)
+    try:
+        with phases.told(line):
+            yield
+    finally:
+        line.erase()
+
+
+def _place() -> Terminal | CellOutput | None:
+    """The display that somebody who waits looks at and that shows nothing else of the compilation; None if there is
+    none."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    if config.get("PROGRESS") == "0" or config.get("DEBUG") != "0" or config.get("PRINT_AFTER"):
+        return None
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    if "ipykernel" in sys.modules and get_shell is not None and get_shell() is not None:
+        return CellOutput()
+    return Terminal(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None

@@ -1,0 +1,1 @@
+"""Other frameworks' graphs and functions, converted, wrapped and run."""

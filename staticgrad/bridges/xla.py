@@ -1,0 +1,204 @@
+"""Programs as custom calls of XLA: one handler in machine code (``xla.ll``) for all of them.
+
+Input: C functions of signature ``"slots"``. Output: the address of a handler of XLA's typed FFI (its C interface is
+``xla/ffi/api/c_api.h``, which jaxlib carries), and for each program the address of its words, which a call hands over
+as its only attribute.
+
+A call has more axes in front than the program where it is batched: all of its results do, and those of its feeds that
+differ from call to call. The handler compares dtypes, ranks, sizes and alignments with those of the program, then calls
+it once for each element of the batch; a status that is not 0 ends the batch and becomes an error of XLA. XLA's threads
+call it, without Python; a program's scratch memory is that of the C function.
+
+What XLA knows it may call as long as the process lives, so nothing that was handed out is ever given up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base import config
+from staticgrad.base.errors import StaticGradError
+from staticgrad.base.types import sizes
+from staticgrad.bridges.derived import Derivable
+from staticgrad.compiler.options import CompileOptions
+from staticgrad.compiler.program.program import Check
+from staticgrad.runtime.callers.cfunction import CFunction, form_of
+from staticgrad.runtime.callers.cfunction_text import NO_MEMORY
+from staticgrad.runtime.parts.machinery import named_words, native_part
+from staticgrad.runtime.running.state import SessionState
+from staticgrad.runtime.session.compiler import Compiler
+
+DTYPES = {
+    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
+    "float16": 10, "float32": 11, "float64": 12, "bfloat16": 16,
+}  # fmt: skip
+METADATA = 1  # the type of the extension that asks a handler for its version
+SUPPORTED = 0  # the major version of the interface whose structures are those below
+CODES = {"FAILED_CHECK": 9, "NO_MEMORY": 8, "WRONG_CALL": 13}  # XLA_FFI_Error_Code: failed precondition, …, internal
+
+
+# -- offsets in XLA's structures --------------------------------------------------------------------------------------
+
+
+class Frame:
+    """XLA_FFI_CallFrame."""
+
+    EXTENSION, API = 8, 16
+    ARGUMENT_COUNT, ARGUMENTS = 56, 72
+    RESULT_COUNT, RESULTS = 96, 112
+    ATTRIBUTES = 160
+
+
+class Extension:
+    """XLA_FFI_Metadata_Extension."""
+
+    TYPE, METADATA = 8, 24
+
+
+class Metadata:
+    """XLA_FFI_Metadata."""
+
+    MAJOR, MINOR, TRAITS = 24, 28, 32
+
+
+class Scalar:
+    """XLA_FFI_Scalar."""
+
+    VALUE = 8
+
+
+class ForeignBuffer:
+    """XLA_FFI_Buffer."""
+
+    DTYPE, DATA, RANK, DIMS = 16, 24, 32, 40
+
+
+class Api:
+    """XLA_FFI_Api."""
+
+    ERROR_CREATE = 48
+
+
+class ErrorArguments:
+    """XLA_FFI_Error_Create_Args."""
+
+    EXTENSION, MESSAGE, CODE, SIZE = 8, 16, 24, 28
+
+
+# -- words of our own -------------------------------------------------------------------------------------------------
+
+
+class ProgramWord:
+    """The words of a program."""
+
+    ENTRY = 0  # its C function
+    FEEDS = 1
+    RESULTS = 2
+    RECORDS = 3  # of the feeds, then of the results
+    CHECKS = 4
+    TEXTS = 5  # what is said where no check has failed, then of each check
+    MISMATCH = 6  # what is said of buffers that do not fit
+    COUNT = 7
+
+
+class Record:
+    """The words of a feed or result."""
+
+    DTYPE = 0
+    RANK = 1
+    SHAPE = 2  # the address of its sizes
+    NBYTES = 3
+    MASK = 4  # of the bits of an address that must be 0
+    COUNT = 5
+
+
+_KEPT: list[object] = []  # for ever: XLA may call what it once knew
+
+
+def version(header: str) -> tuple[int, int]:
+    """Major and minor version of the interface that a text of ``c_api.h`` declares.
+
+    Raises:
+        StaticGradError: it has none, or one whose structures are others than those that the handler reads.
+    """
+    found = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", header) for part in ("MAJOR", "MINOR")]
+    major, minor = (-1 if match is None else int(match[1]) for match in found)
+    if major != SUPPORTED:
+        raise StaticGradError(f"XLA's FFI: expected version {SUPPORTED}.x of its C interface, actual {major}.{minor}")
+    return major, minor
+
+
+def handler(include: str) -> int:
+    """The address of the handler, for the XLA whose headers lie in the folder ``include``."""
+    major, minor = version((Path(include) / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8"))
+    words = named_words(ProgramWord, "%words")
+    module = native_part("xla", globals(), quick=False, MAJOR=major, MINOR=minor, WORDS=words, **CODES)
+    _KEPT.append(module)
+    return module.address("handler")
+
+
+def words_of(
+    program: Derivable, name: str, compiler: Compiler, options: CompileOptions, state: SessionState
+) -> tuple[CFunction, int]:
+    """A program's C function, over the variables of ``state``, and the address of the words by which the handler calls
+    it.
+
+    Raises:
+        GraphError: it writes variables or calls Python.
+        StaticGradError: the reference backend has no machine code.
+    """
+    if config.get("BACKEND") == "reference":
+        raise StaticGradError("the reference backend compiles nothing: there is no function for XLA")
+    feeds, results = program.feeds, program.results
+    binary = compiler.independent_of(program.region, options)
+    places = {x: place for place, x in enumerate(program.region.fetches)}
+    typed = list(zip(program.region.feeds, feeds, strict=True))
+    form, outputs = form_of("slots", binary.interface, typed, [(x, places[x]) for x in program.tensors])
+    function = CFunction(name, binary, state, options.target, form, typed, outputs)
+    checks = binary.program.checks if binary.interface.checks else ()  # their texts are not kept
+    kept: list[Any] = [function]
+    records = np.zeros((len(feeds) + len(results), Record.COUNT), np.int64)
+    for record, type_ in zip(records, (*feeds, *results), strict=True):
+        shape = np.array(sizes(type_.shape), np.int64)
+        kept.append(shape)
+        record[Record.DTYPE], record[Record.RANK] = DTYPES[type_.dtype.name], type_.ndim
+        record[Record.SHAPE], record[Record.NBYTES] = shape.ctypes.data, type_.nbytes
+        record[Record.MASK] = type_.dtype.itemsize - 1
+    said = [f"{name}: there is no memory for the call (status {NO_MEMORY})", *(_said(name, check) for check in checks)]
+    listed = f"({', '.join(map(str, feeds))}) -> ({', '.join(map(str, results))})"
+    texts = [ctypes.create_string_buffer(text.encode()) for text in (*said, f"{name}: expected buffers {listed}")]
+    addresses = np.array([ctypes.addressof(text) for text in texts], np.int64)
+    words = np.zeros(ProgramWord.COUNT, np.int64)
+    words[ProgramWord.ENTRY] = function.address
+    words[ProgramWord.FEEDS], words[ProgramWord.RESULTS] = len(feeds), len(results)
+    words[ProgramWord.RECORDS] = records.ctypes.data
+    words[ProgramWord.CHECKS], words[ProgramWord.TEXTS] = len(checks), addresses.ctypes.data
+    words[ProgramWord.MISMATCH] = addresses[-1]
+    _KEPT.append((words, records, addresses, texts, kept))
+    return function, int(words.ctypes.data)
+
+
+def renew(functions: Iterable[CFunction], state: SessionState) -> None:
+    """Let C functions take the variables of another state of their session."""
+    for function in functions:
+        function._state = state
+        function.refresh()
+
+
+def release(functions: Iterable[CFunction]) -> None:
+    """Let go of the session's state, of which C functions that nobody can renew any more have their own copies."""
+    for function in functions:
+        del function._state
+
+
+def _said(name: str, check: Check) -> str:
+    """The text of an error for a check that failed."""
+    what = "an index is out of range" if check.kind == "bounds" else "a check failed"
+    where = "" if check.source is None else f" ({check.source})"
+    return f"{name}: {what}: {check.message}{where}"

@@ -1,0 +1,1 @@
+"""Functions of functions: derivatives, minimization, functions of matrices, a check of gradients."""

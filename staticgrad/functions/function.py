@@ -1,0 +1,294 @@
+"""Python functions of tensors as functions of arrays: ``sg.function``, ``sg.value_and_grad``, ``sg.hvp``.
+
+Input: a function that declares ops on the tensors that it is given. Output: a function that may be called with arrays,
+which declares, compiles and runs, or with tensors, which only declares. Arrays of other shapes or dtypes are another
+declaration; what was compiled is kept by these.
+
+Derivatives are by an argument, not by a tensor: each argument that is derived by becomes a tensor of its own first, so
+``f(x, x)`` has two gradients, and what ``f`` reads of ``x`` by itself, from outside, is constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base import nests as nest
+from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.recent import Recent
+from staticgrad.base.types import TensorType, dtype_of, is_floating, is_weak, scalar_dtype
+from staticgrad.compiler.autodiff.forward import jvp
+from staticgrad.compiler.autodiff.reverse import gradients, tensor_list
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.lifting import graph_of, lift
+from staticgrad.graph.optable import FUNCTIONS
+from staticgrad.ops.sources import placeholder
+from staticgrad.runtime.session.executable import Executable
+from staticgrad.runtime.session.session import Session
+
+KEPT = 64  # declarations of one function
+
+
+class ArrayFunction:
+    """A function of tensors that is called with arrays: ``sg.function(fn)``. With tensors it is ``fn`` itself.
+
+    Attributes:
+        executable: the executable of the latest call, or of the types that were given; None before.
+    """
+
+    def __init__(self, fn: Callable[..., Any], types: Sequence[TensorType], options: dict[str, Any]) -> None:
+        """These are made by ``sg.function``."""
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._options = options
+        self._known: Recent[Executable] = Recent(KEPT)
+        self._declared: Executable | None = None
+        self.executable: Executable | None = None
+        if types:
+            self._declared = self.executable = self._declare([0] * len(types), types)
+
+    def __repr__(self) -> str:
+        return f"<function of arrays {getattr(self._fn, '__qualname__', self._fn)!r}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        given: Any = list(arguments)
+        if named:
+            if self._declared is not None:
+                by_position, rest = _by_position(self._fn, arguments, named)
+                if rest:
+                    raise GraphError(f"{self!r}: specs are of positional arguments, actual {', '.join(rest)}")
+                given = list(by_position)
+            else:
+                given = [given, dict(sorted(named.items()))]
+        leaves = nest.flatten(given)
+        if any(isinstance(leaf, (Tensor, Node)) for leaf in leaves):
+            return self._fn(*arguments, **named)
+        executable = self._declared
+        if executable is None:
+            leaves = [leaf if type(leaf) is np.ndarray else _array(leaf) for leaf in leaves]
+            plain = not named and len(leaves) == len(arguments) and all(map(_is_array, arguments))
+            key = (plain or tuple(nest.paths(given)), *[(leaf.shape, leaf.dtype) for leaf in leaves])
+            executable = self._known.get(key)
+            if executable is None:
+                types = [TensorType(leaf.shape, leaf.dtype) for leaf in leaves]
+                executable = self._known.put(key, self._declare(given, types, bool(named)))
+            self.executable = executable
+        return executable(*leaves)
+
+    def _declare(self, arguments: Sequence[Any], types: Sequence[TensorType], has_named: bool = False) -> Executable:
+        graph = _OwnGraph()
+        with graph:
+            feeds = [placeholder(t.shape, t.dtype) for t in types]
+            given: list[Any] = nest.pack(list(arguments), feeds)
+            value = self._fn(*given[0], **given[1]) if has_named else self._fn(*given)
+            results = nest.map(lambda leaf: leaf if leaf is None else lift(leaf), value)
+        return Session(graph, **self._options).compile(results, feeds)
+
+
+class _OwnGraph(Graph):
+    """The graph of one declaration of a function of arrays."""
+
+    def adopt(self, x: Tensor, what: str) -> Tensor:
+        if self.holds(x):
+            return x
+        raise GraphError(
+            f"{what}: {x.name!r} belongs to another graph: a function that is called with arrays is declared in a graph"
+            f" of its own, without a session's variables; hand {x.name!r} over as an argument (its value is"
+            " sess.get(variable)), or call the function with tensors, in their graph",
+            source=x.source,
+        )
+
+
+def _by_position(
+    fn: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as far as they can be given by position, and the rest."""
+    if not named:
+        return tuple(arguments), {}
+    bound = inspect.signature(fn).bind(*arguments, **named)
+    return bound.args, bound.kwargs
+
+
+def _is_array(value: object) -> bool:
+    return type(value) is np.ndarray
+
+
+def _array(value: Any) -> Any:
+    """The array of a number or of an object that has one, in the dtype that it has as an operand."""
+    if is_weak(value):
+        return np.asarray(value, scalar_dtype(value))
+    array = np.asarray(value)
+    if array.dtype.kind in "USOMm":
+        raise GraphError(
+            f"expected arrays and numbers as arguments, actual {value!r}: what is none is bound beforehand, by"
+            " functools.partial(fn, …) or a lambda"
+        )
+    return array
+
+
+def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFunction:
+    """A function of arrays from one of tensors: it is declared, compiled and run in one step.
+
+    Args:
+        fn: declares ops on tensors, or on nests of tensors, and gives a nest of them. It must not keep them, and reads
+            no tensors of other graphs: variables of a session are handed over. What is no array (an axis, a name) is
+            bound beforehand, by ``functools.partial``.
+        specs: what each argument is: an array like it, a shape, whose sizes may be None, or a pair of shape and dtype
+            (default: float32). Without them the arrays of a call say it, and each new combination of shapes and dtypes
+            is declared and compiled for; Python floats are float32 then, as everywhere.
+        options: of the session, such as ``num_threads`` or ``seed``.
+
+    Returns:
+        A callable, of positional and keyword arguments. ``.executable`` is the executable of the latest call, from
+        which memory, cost and ``cfunc`` come.
+
+    Raises:
+        GraphError: a spec that is none of these; what ``fn`` raises.
+
+    Example:
+        >>> norm = sg.function(lambda x: sg.sqrt(sg.sum(x * x)))
+        >>> norm(np.array([3.0, 4.0]))
+        array(5.)
+        >>> mean = sg.function(lambda x: sg.mean(x, axis=0), (None, 2))
+        >>> [mean(np.ones((n, 2), np.float32)).tolist() for n in (1, 10)]
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    if not callable(fn):
+        raise GraphError(f"function: expected a function of tensors, actual {fn!r}")
+    return ArrayFunction(fn, [_spec(number, spec) for number, spec in enumerate(specs)], options)
+
+
+def _spec(number: int, spec: Any) -> TensorType:
+    """The type that a spec says."""
+    if isinstance(spec, np.ndarray):
+        return TensorType(spec.shape, dtype_of(spec.dtype))
+    if isinstance(spec, (tuple, list)):
+        is_pair = len(spec) == 2 and isinstance(spec[0], (tuple, list))
+        shape, dtype = spec if is_pair else (spec, np.float32)
+        with Graph():
+            return placeholder(tuple(shape), dtype).type
+    raise GraphError(
+        f"function: argument {number}: expected an array, a shape, or a shape and a dtype, actual {spec!r}"
+    )
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False, **options: Any
+) -> Callable[..., Any]:
+    """A function that gives the value of ``fn`` and its gradient by arguments.
+
+    With tensors it declares both, in the graph of these; with arrays it is compiled, as ``sg.function`` does.
+
+    Args:
+        fn: a function of tensors, or nests of them, to one floating number.
+        argnums: by which argument, or arguments, it is derived. Their leaves are floating.
+        has_aux: ``fn`` gives a pair, the number and a nest of other results, by which nothing is derived.
+        options: of the session, for calls with arrays.
+
+    Returns:
+        A function of the same arguments that gives ``(value, gradient)``, or ``(value, gradients)`` where ``argnums``
+        is a sequence. A gradient is a nest like its argument, zeros where the value does not depend on it. With
+        ``has_aux`` the value is the pair.
+
+    Raises:
+        GraphError: ``fn`` cannot be called, ``argnums`` are no ints.
+        GradientError: (when called) ``fn`` gives no lone floating number, an argument is not floating or not there.
+
+    Example:
+        >>> area = sg.value_and_grad(lambda a, b: a * b, argnums=(0, 1))
+        >>> area(np.float64(3.0), b=np.float64(5.0))
+        (array(15.), (array(5.), array(3.)))
+        >>> x = sg.constant(2.0)
+        >>> sg.Session().run(area(x, x))
+        (array(4., dtype=float32), (array(2., dtype=float32), array(2., dtype=float32)))
+        >>> (value, doubled), slope = sg.value_and_grad(lambda a: (a * a, 2 * a), has_aux=True)(np.float64(3.0))
+        >>> float(value), float(doubled), float(slope)
+        (9.0, 6.0, 6.0)
+    """
+    if not callable(fn):
+        raise GraphError(f"value_and_grad: expected a function of tensors, actual {fn!r}")
+    is_one = not isinstance(argnums, Sequence)
+    wanted: list[Any] = [argnums] if is_one else list(argnums)  # type: ignore[arg-type]
+    if isinstance(argnums, str) or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in wanted):
+        raise GraphError(f"value_and_grad: argnums: expected an int or a sequence of ints, actual {argnums!r}")
+    numbers = [int(n) for n in wanted]
+
+    @functools.wraps(fn)
+    def declared(*arguments: Any, **named: Any) -> tuple[Any, Any]:
+        arguments, named = _by_position(fn, arguments, named)
+        graph = graph_of(nest.flatten([list(arguments), named]))
+        with graph:
+            given, places = list(arguments), []
+            for number in numbers:
+                if not -len(given) <= number < len(given):
+                    raise GradientError(f"value_and_grad: there is no argument {number} of {len(given)}")
+                places.append(number % len(given))
+            for place in set(places):
+                given[place] = nest.map(functools.partial(_independent, place), arguments[place])
+            result = fn(*given, **named)
+            is_pair = isinstance(result, tuple) and len(result) == 2
+            if has_aux and not is_pair:
+                shown = _shown(result)
+                raise GradientError(f"value_and_grad: has_aux: expected a function to a pair, actual {shown}")
+            value = result[0] if has_aux else result
+            if not isinstance(value, Tensor) or value.shape != ():
+                hint = "; has_aux=True derives the first of two" if is_pair and not has_aux else ""
+                raise GradientError(f"value_and_grad: expected a function to one number, actual {_shown(value)}{hint}")
+            xs = [nest.flatten(given[place]) for place in places]
+            found = iter(gradients(value, [x for group in xs for x in group], unconnected_gradients="zero"))
+            slopes = tuple(nest.map(lambda _: next(found), given[place]) for place in places)
+        return result, slopes[0] if is_one else slopes
+
+    return ArrayFunction(declared, (), options)
+
+
+def _independent(place: int, value: Any) -> Tensor:
+    """A tensor of its own, so that a gradient is by the argument alone."""
+    x = lift(value)
+    if not is_floating(x.dtype):
+        raise GradientError(f"value_and_grad: argument {place}: expected floating values to derive by, actual {x.type}")
+    return FUNCTIONS.identity(x)
+
+
+def _shown(value: object) -> str:
+    return str(value.type) if isinstance(value, Tensor) else repr(value)
+
+
+def hvp(y: Any, x: Any, v: Any) -> Any:
+    """The product of the Hessian of ``y`` by ``x`` with a vector ``v``, at about the cost of two gradients.
+
+    The derivative of the gradient in the direction v is taken forward over reverse (Pearlmutter, Fast Exact
+    Multiplication by the Hessian, 1994).
+
+    Args:
+        y: a floating tensor of shape ().
+        x: a floating tensor or a nest of them.
+        v: like ``x``: a tensor or array of its shape, or a nest of them; None is zero.
+
+    Returns:
+        A tensor of the shape of ``x``, or a nest of them.
+
+    Raises:
+        GradientError: y is no number, something is not floating or has no derivative.
+        GraphError: x and v are other nests, or a part of v has another shape.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0])
+        >>> sg.Session().run(sg.hvp(x[0] ** 2 * x[1], x, [1.0, 0.0]))
+        array([4., 2.], dtype=float32)
+    """
+    ys = tensor_list(y, "y")
+    if len(ys) != 1 or ys[0].shape != ():
+        shown = ", ".join(str(each.type) for each in ys)
+        raise GradientError(f"hvp: y: expected one number, actual {shown}", source=ys[0].source if ys else None)
+    xs, vs = nest.flatten(x), list[Any]()
+    nest.map(lambda _, part: vs.append(part), x, v)
+    slopes = gradients(ys[0], xs, unconnected_gradients="zero")
+    return nest.pack(x, jvp(slopes, xs, vs))
+
+
+__all__ = ["ArrayFunction", "function", "hvp", "value_and_grad"]

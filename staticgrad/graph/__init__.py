@@ -1,0 +1,1 @@
+"""Graphs: the table of ops, nodes and tensors, their names, scopes, texts and pictures."""
