@@ -38,7 +38,8 @@ from staticgrad.compiler.native.module import (
     machine_code,
 )
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.program.program import Interface, Program, Stepwise
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     Check,
     CheckKind,
@@ -47,14 +48,11 @@ from staticgrad.compiler.program.program import (
     FeedSlot,
     FetchSlot,
     GradSlot,
-    Interface,
     KeySlot,
     PreparedSlot,
-    Program,
     SizesSlot,
     Slot,
     StateSlot,
-    Stepwise,
     VersionSlot,
     collectives_of,
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from staticgrad.base.phases import phase
+from staticgrad.compiler.program.memories import Memory, Temp
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.program.program import StepFlow
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     CollectiveSlot,
     ConstantSlot,
@@ -18,10 +20,9 @@ from staticgrad.compiler.program.program import (
     SizesSlot,
     Slot,
     StateSlot,
-    StepFlow,
     VersionSlot,
 )
-from staticgrad.compiler.program.step import Memory, Step, Temp
+from staticgrad.compiler.program.step import Step
 
 
 @phase("describe")

@@ -36,11 +36,12 @@ from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.placement.problems import Pinned
 from staticgrad.compiler.program.costs import step_cost
-from staticgrad.compiler.program.loops import PackedFeed, Part
+from staticgrad.compiler.program.memories import Memory
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import BufferPlan, Program, SizesSlot, Slot, Stepwise
+from staticgrad.compiler.program.program import BufferPlan, Program, Stepwise
 from staticgrad.compiler.program.schedule import schedule
-from staticgrad.compiler.program.step import Memory, Step
+from staticgrad.compiler.program.slots import SizesSlot, Slot
+from staticgrad.compiler.program.step import PackedFeed, Part, Step
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.inline import inline

@@ -36,8 +36,9 @@ from staticgrad.compiler.passes import PASSES, loops
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.placement import placement
 from staticgrad.compiler.placement.placement import Interval, place
+from staticgrad.compiler.program.memories import Temp
 from staticgrad.compiler.program.schedule import ancestors, dependencies, schedule
-from staticgrad.compiler.program.step import Step, Temp
+from staticgrad.compiler.program.step import Step
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import rebuild
 from staticgrad.graph.optable import NO_ATTRIBUTES

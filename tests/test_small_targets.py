@@ -30,7 +30,8 @@ from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.native.triples import known_names, target_for
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program.program import FetchSlot, Program
+from staticgrad.compiler.program.program import Program
+from staticgrad.compiler.program.slots import FetchSlot
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import Op

@@ -24,7 +24,8 @@ from staticgrad.compiler.kernels.nest import Compute, Nest
 from staticgrad.compiler.kernels.reference import Noise
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.memory import plan as memory_plan
-from staticgrad.compiler.program.step import Step, Temp
+from staticgrad.compiler.program.memories import Temp
+from staticgrad.compiler.program.step import Step
 from staticgrad.compiler.regions.verify import VerifyError
 from staticgrad.graph.graph import Tensor
 from staticgrad.runtime.running.stepwise import first_wrong

@@ -29,10 +29,11 @@ from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.loops import Branch, Loop
+from staticgrad.compiler.program.memories import SCRATCH, Memory, Operand, Temp
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import POISON, SCRATCH, Check, CollectiveSlot, Prepared, SizesSlot, Slot
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
+from staticgrad.compiler.program.program import POISON
+from staticgrad.compiler.program.slots import Check, CollectiveSlot, Prepared, SizesSlot, Slot
+from staticgrad.compiler.program.step import Branch, Loop, Step
 
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers

@@ -12,9 +12,8 @@ from staticgrad.base.extents import is_open
 from staticgrad.compiler.emit.llvm import Function, Value, integer
 from staticgrad.compiler.emit.polls import end_if_interrupted, turns_between
 from staticgrad.compiler.machine.machine import RATES
-from staticgrad.compiler.program.loops import Branch, Loop, Part, lent_slots
-from staticgrad.compiler.program.program import FeedSlot, FetchSlot
-from staticgrad.compiler.program.step import Step
+from staticgrad.compiler.program.slots import FeedSlot, FetchSlot
+from staticgrad.compiler.program.step import Branch, Loop, Part, Step, lent_slots
 
 Address = Callable[[int], Value]  # of an operand, by its number
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.machine.machine import RATES
-from staticgrad.compiler.program.program import INTERRUPTED, ContextWord
+from staticgrad.compiler.program.slots import INTERRUPTED, ContextWord
 
 MOST_TURNS = 4096
 

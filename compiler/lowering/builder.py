@@ -40,7 +40,7 @@ from staticgrad.compiler.kernels.nest import (
     Store,
 )
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program.step import Memory
+from staticgrad.compiler.program.memories import Memory
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.elementwise.copies import AstypeAttributes

@@ -28,10 +28,10 @@ from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.loops import Branch, Loop, PackedFeed, Part, lent_slots
-from staticgrad.compiler.program.program import CallbackSlot, Check, CheckKind, Slot, collective_slot
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.schedule import ancestors, dependencies, unordered
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
+from staticgrad.compiler.program.slots import CallbackSlot, Check, CheckKind, Slot, collective_slot
+from staticgrad.compiler.program.step import Branch, Loop, PackedFeed, Part, Step, lent_slots
 from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Op

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.kernels.access import Path, behind_reshapes, broadcast_map, resolve, source_of
 from staticgrad.compiler.kernels.layout import strides_with
-from staticgrad.compiler.program.program import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
-from staticgrad.compiler.program.step import Memory, Operand, Temp
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.slots import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.effects import ASSIGN

@@ -199,3 +199,8 @@ MICROCONTROLLER = Machine("microcontroller", 16 << 10, SCALAR_TILES, sparing=Tru
                           worth_sharing=math.inf)  # fmt: skip
 WASM = Machine("wasm", 256 << 10, LOW_TILES, packing_bytes=0, worth_sharing=math.inf)
 WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, packing_bytes=0, worth_sharing=math.inf)
+
+
+def least_seconds(flops: int, nbytes: int) -> float:
+    """A rough lower bound of the time that so many operations over so many bytes take one core."""
+    return max(flops / RATES.least_flops, nbytes / RATES.least_bytes)

@@ -14,8 +14,9 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 
 from staticgrad.compiler.placement.problems import Interval, Pinned, PlanError
-from staticgrad.compiler.program.program import FeedSlot
-from staticgrad.compiler.program.step import Memory, Step, Temp
+from staticgrad.compiler.program.memories import Memory, Temp
+from staticgrad.compiler.program.slots import FeedSlot
+from staticgrad.compiler.program.step import Step
 
 __all__ = ["PlanError", "check", "check_steps"]
 

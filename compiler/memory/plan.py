@@ -12,9 +12,10 @@ from staticgrad.base.phases import phase
 from staticgrad.compiler.memory.checker import check_steps
 from staticgrad.compiler.placement.placement import lower_bound, place
 from staticgrad.compiler.placement.problems import Interval, Pinned
+from staticgrad.compiler.program.memories import Memory, Temp
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import FeedSlot
-from staticgrad.compiler.program.step import Memory, Step, Temp, placed
+from staticgrad.compiler.program.slots import FeedSlot
+from staticgrad.compiler.program.step import Step, placed
 
 ALIGNMENT = 64
 

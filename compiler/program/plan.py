@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.placement.problems import Interval
-from staticgrad.compiler.program.step import Temp
+from staticgrad.compiler.program.memories import Temp
 
 
 @frozen

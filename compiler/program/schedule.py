@@ -20,8 +20,9 @@ from typing import TypeAlias
 from staticgrad.base.frozen import record
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
-from staticgrad.compiler.program.program import CollectiveSlot, GradSlot, StateSlot
-from staticgrad.compiler.program.step import Memory, Step, Temp
+from staticgrad.compiler.program.memories import Memory, Temp
+from staticgrad.compiler.program.slots import CollectiveSlot, GradSlot, StateSlot
+from staticgrad.compiler.program.step import Step
 
 
 @record

@@ -1,8 +1,19 @@
 """Steps: what a program does, one kernel after the other, before the memory is planned.
 
 Step    ::= kernel(operands) | check of what a kernel left | call of a Python function or of MPI | loop over parts
-Operand ::= memory + offset
-Memory  ::= Slot of the caller | Temp
+Operand ::= memory + offset                       (``memories``)
+
+Loops are steps, too: the parts of a program that run once a turn, and the memory that a loop needs beside them.
+
+Input: a node that runs bodies. Output: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
+lowered, scheduled and planned like programs of their own. A part is called with a table of pointers in the order of its
+slots, as ``main`` is. Rows are read and written where they lie; what a turn carries to the next lies in turn in the
+result and in a spare buffer of the loop's scratch memory, such that the last turn writes the result.
+
+    operands of a Loop     [count], carries, sequences, captured, last carries, [turns taken], stacked results, lent
+    operands of a Branch   predicate, captured, results, lent
+
+*Lent* are slots of the caller that only parts use: constants, the key of random ops, functions that are called.
 """
 
 from __future__ import annotations
@@ -15,62 +26,27 @@ from staticgrad.base.errors import SourceLine
 from staticgrad.base.extents import highest, largest
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.kernels.kernel import Kernel
+from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.compiler.machine.machine import RATES
-from staticgrad.compiler.program.loops import Branch, Loop
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.machine.machine import RATES, least_seconds
+from staticgrad.compiler.program.memories import Memory, Operand, Temp, memory_bytes
+from staticgrad.compiler.program.plan import Plan
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     Check,
     CollectiveSlot,
     ConstantSlot,
-    FeedSlot,
-    FetchSlot,
     GradSlot,
+    KeySlot,
     Slot,
     StateSlot,
-    least_seconds,
 )
 
+ALIGNMENT = 64
+WORD = 8
 
-@record
-class Temp:
-    """Memory in the arena, of so many bytes at the greatest sizes, of which a call uses ``used``. Where it lies is
-    decided by placement, unless it is ``pinned`` at an offset: its value lies there before the program."""
-
-    name: str
-    nbytes: int
-    reason: str
-    source: SourceLine | None
-    pinned: int | None = None
-    used: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.used, self.nbytes = self.nbytes, highest(self.nbytes)
-
-
-Memory = Slot | Temp
-
-
-def memory_bytes(memory: Memory) -> int:
-    """The bytes of a memory that a call uses."""
-    match memory:
-        case Temp():
-            return memory.used
-        case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
-            return memory.type.nbytes
-        case ConstantSlot():
-            return int(memory.value.nbytes)
-        case _:
-            return 0
-
-
-@frozen
-class Operand:
-    """The place where a kernel's pointer argument points: ``offset`` bytes into a memory."""
-
-    memory: Memory
-    offset: int = 0
+Lent = ConstantSlot | KeySlot | CallbackSlot | CollectiveSlot
 
 
 @record
@@ -120,6 +96,190 @@ class Step:
     def memories(self) -> tuple[Memory, ...]:
         own = (self.scratch,) if self.scratch is not None else ()
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.adds, *own)))
+
+
+@frozen
+class PackedFeed:
+    """A feed of a part beside those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
+    ``nbytes`` bytes."""
+
+    index: int
+    offset: int
+    kernel: Packing
+    nbytes: int
+
+
+@frozen(eq=False)
+class Part:
+    """A function of its own: steps in order, the slots that it is called with, and the plan of its memory. The last of
+    its feeds are the ``packed`` ones."""
+
+    steps: tuple[Step, ...]
+    slots: tuple[Slot, ...]
+    plan: Plan
+    packed: tuple[PackedFeed, ...] = ()
+
+    @property
+    def lent(self) -> list[Slot]:
+        return [slot for slot in self.slots if isinstance(slot, Lent)]
+
+    @property
+    def checks(self) -> list[Check]:
+        own = [step.check for step in self.steps if step.check is not None]
+        return own + [check for step in self.steps if step.loop is not None for check in step.loop.checks]
+
+    @property
+    def flops(self) -> int:
+        return sum(step.flops for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """A rough lower bound of its time."""
+        return sum(step.seconds for step in self.steps)
+
+
+class _ScratchLayout:
+    """Hands out places in scratch memory, one after the other."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def take(self, nbytes: int) -> int:
+        place = self.nbytes
+        self.nbytes = -(-(place + highest(nbytes)) // ALIGNMENT) * ALIGNMENT
+        return place
+
+
+@record
+class Loop:
+    """Turns of ``body``. ``carries``, ``sequences`` and ``results`` are the bytes of each, of one row for the latter.
+
+    Places in scratch memory: a table for each part, the words ``turn``, ``taken``, ``flag`` (what the condition said),
+    for each carry a word that points at the buffer that is free, the spare buffers, and an arena for each part.
+    """
+
+    body: Part
+    condition: Part | None
+    carries: tuple[int, ...]
+    sequences: tuple[int, ...]
+    captured: int
+    results: tuple[int, ...]
+    length: int | None
+    reverse: bool
+    counted: bool
+    tables: tuple[int, ...] = field(init=False)
+    arenas: tuple[int, ...] = field(init=False)
+    turn: int = field(init=False)
+    taken: int = field(init=False)
+    flag: int = field(init=False)
+    free: tuple[int, ...] = field(init=False)
+    spare: tuple[int, ...] = field(init=False)
+    scratch_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = _ScratchLayout()
+        self.tables = tuple(layout.take(WORD * len(part.slots)) for part in self.parts)
+        words = layout.take(WORD * (3 + len(self.carries)))
+        self.turn, self.taken, self.flag = (words + WORD * i for i in range(3))
+        self.free = tuple(words + WORD * (3 + i) for i in range(len(self.carries)))
+        self.spare = tuple(layout.take(nbytes) for nbytes in self.carries)
+        self.arenas = tuple(layout.take(part.plan.arena_bytes) for part in self.parts)
+        self.scratch_bytes = layout.nbytes
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.body,) if self.condition is None else (self.body, self.condition)
+
+    @property
+    def inputs(self) -> int:
+        return self.counted + len(self.carries) + len(self.sequences) + self.captured
+
+    @property
+    def outputs(self) -> int:
+        return len(self.carries) + (self.condition is not None) + len(self.results)
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for part in self.parts for check in part.checks]
+
+    @property
+    def flops(self) -> int:
+        return sum(part.flops for part in self.parts) * (1 if self.length is None else self.length)
+
+    @property
+    def turn_seconds(self) -> float:
+        """A rough lower bound of the time of a turn."""
+        return RATES.turn + sum(part.seconds for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """The same of all turns; infinite where nothing bounds their number."""
+        if self.length is None:
+            return math.inf
+        return largest(self.length) * self.turn_seconds if self.length else 0.0
+
+    @property
+    def title(self) -> str:
+        if self.length is None:
+            return "loop while a condition holds"
+        most = "at most " if self.counted or self.condition is not None else ""
+        return f"loop {most}{self.length} turns{', reversed' if self.reverse else ''}"
+
+
+@record
+class Branch:
+    """One of two parts. Places in scratch memory: a table and an arena, which both use."""
+
+    then: Part
+    otherwise: Part
+    captured: int
+    results: int
+    table: int = field(init=False)
+    arena: int = field(init=False)
+    scratch_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = _ScratchLayout()
+        self.table = layout.take(WORD * max(len(part.slots) for part in self.parts))
+        self.arena = layout.take(max(part.plan.arena_bytes for part in self.parts))
+        self.scratch_bytes = layout.nbytes
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        return (self.arena, self.arena)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.then, self.otherwise)
+
+    @property
+    def inputs(self) -> int:
+        return 1 + self.captured
+
+    @property
+    def outputs(self) -> int:
+        return self.results
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for part in self.parts for check in part.checks]
+
+    @property
+    def flops(self) -> int:
+        return max(part.flops for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        return max(part.seconds for part in self.parts)
+
+    @property
+    def title(self) -> str:
+        return "branch"
+
+
+def lent_slots(parts: Sequence[Part]) -> list[Slot]:
+    """The slots that the parts need of the caller beside operands and results, each once."""
+    return list(dict.fromkeys(slot for part in parts for slot in part.lent))
 
 
 def replaced(steps: Iterable[Step], parts: Callable[[Step], list[Step] | None]) -> list[Step]:

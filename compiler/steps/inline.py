@@ -29,9 +29,10 @@ from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCo
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.program import GradSlot, StateSlot
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.schedule import Event, dependencies
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.compiler.program.slots import GradSlot, StateSlot
+from staticgrad.compiler.program.step import Step, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble

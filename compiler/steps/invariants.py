@@ -13,9 +13,9 @@ from staticgrad.base.phases import phase
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.loops import PackedFeed
-from staticgrad.compiler.program.program import FeedSlot, Slot
-from staticgrad.compiler.program.step import Memory, Step, Temp, placed, replaced
+from staticgrad.compiler.program.memories import Memory, Temp
+from staticgrad.compiler.program.slots import FeedSlot, Slot
+from staticgrad.compiler.program.step import PackedFeed, Step, placed, replaced
 from staticgrad.compiler.steps.prepare import packed_apart
 
 

@@ -25,8 +25,9 @@ from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, replaced
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.slots import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
+from staticgrad.compiler.program.step import Step, replaced
 
 REASON = "follows from variables, kept between calls"
 MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what grows more is computed at every call

@@ -31,8 +31,9 @@ from staticgrad.base.reach import reach
 from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.memory.plan import live_ranges
 from staticgrad.compiler.program.costs import step_cost
-from staticgrad.compiler.program.program import FetchSlot, GradSlot, StateSlot
-from staticgrad.compiler.program.step import Memory, Step, Temp, placed
+from staticgrad.compiler.program.memories import Memory, Temp
+from staticgrad.compiler.program.slots import FetchSlot, GradSlot, StateSlot
+from staticgrad.compiler.program.step import Step, placed
 
 SMALL = 256  # buffers below this part of the peak are kept anyway
 BUCKETS = 96  # the bound is divided into so many parts, within which the dynamic program sees no difference

@@ -16,9 +16,9 @@ import numpy as np
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise, run_kernel
-from staticgrad.compiler.program.loops import Branch, Loop, Part, lent_slots
-from staticgrad.compiler.program.program import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.slots import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
+from staticgrad.compiler.program.step import Branch, Loop, Part, Step, lent_slots
 from staticgrad.graph.optable import Array
 
 Memories = MutableMapping[Memory, Array]  # uint8

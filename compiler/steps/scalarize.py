@@ -31,7 +31,8 @@ from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.step import Step, with_nest
 from staticgrad.graph.optable import NO_ATTRIBUTES, OPS
 
 MOST_EXTRA = 32  # instructions that the elements of a nest take one by one, beyond those for a vector of them

@@ -29,7 +29,8 @@ from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.step import Operand, Step, Temp, replaced
+from staticgrad.compiler.program.memories import Operand, Temp
+from staticgrad.compiler.program.step import Step, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.graph.optable import NO_ATTRIBUTES
 

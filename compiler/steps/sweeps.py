@@ -27,7 +27,8 @@ from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.step import Memory, Operand, Step, Temp, replaced
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.step import Step, replaced
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
 

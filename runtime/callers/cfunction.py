@@ -29,14 +29,14 @@ from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native.module import NativeModule
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.program.program import Interface
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
-    Interface,
     KeySlot,
     StateSlot,
 )

@@ -14,7 +14,8 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.machine.target import Target, compact
 from staticgrad.compiler.native.linked import Linked, link_modules
-from staticgrad.compiler.program.program import ConstantSlot, Interface, StateSlot
+from staticgrad.compiler.program.program import Interface
+from staticgrad.compiler.program.slots import ConstantSlot, StateSlot
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.callers.cfunction import form_of
 from staticgrad.runtime.callers.cfunction_text import MOST_ON_STACK

@@ -17,7 +17,8 @@ from staticgrad.base.errors import SourceLine, StaticGradError
 from staticgrad.base.files import path_of
 from staticgrad.base.frozen import frozen
 from staticgrad.base.tables import byte_text, count_text, table
-from staticgrad.compiler.program.program import SCRATCH, BufferPlan, KernelCost
+from staticgrad.compiler.program.memories import SCRATCH
+from staticgrad.compiler.program.program import BufferPlan, KernelCost
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price

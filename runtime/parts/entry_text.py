@@ -10,7 +10,7 @@ import contextlib
 
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.program import INTERRUPTED
+from staticgrad.compiler.program.slots import INTERRUPTED
 from staticgrad.runtime.parts import entry, foreign
 from staticgrad.runtime.parts.entry import (
     API,

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from staticgrad.compiler.program.program import ContextWord
+from staticgrad.compiler.program.slots import ContextWord
 from staticgrad.runtime.parts.locks import addresses
 from staticgrad.runtime.parts.machinery import clock, named_words, native_part, once
 

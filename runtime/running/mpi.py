@@ -37,7 +37,7 @@ import numpy as np
 from staticgrad.base.errors import GraphError, SourceLine
 from staticgrad.base.world import BLOCK, FINISHED, HEADER, TAG, World, kind_of, patience, world
 from staticgrad.compiler.native.module import NativeModule
-from staticgrad.compiler.program.program import CollectiveSlot
+from staticgrad.compiler.program.slots import CollectiveSlot
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts.machinery import clock, named_words, native_part
 from staticgrad.runtime.running.state import SessionState

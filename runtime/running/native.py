@@ -22,24 +22,21 @@ from staticgrad.base.errors import NumericsError, SourceLine, StaticGradError
 from staticgrad.base.extents import at_sizes, open_sizes, sizer, value_at
 from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.binary import Binary
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.machine.machine import least_seconds
+from staticgrad.compiler.program.program import POISON, Interface, KernelCost, Program
+from staticgrad.compiler.program.slots import (
     INTERRUPTED,
-    POISON,
     CallbackSlot,
     CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
-    Interface,
-    KernelCost,
     KeySlot,
     PreparedSlot,
-    Program,
     SizesSlot,
     StateSlot,
     VersionSlot,
-    least_seconds,
 )
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts.entry import (

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from staticgrad.base.types import sizes
-from staticgrad.compiler.program.program import collective_slot, collectives_of
+from staticgrad.compiler.program.slots import collective_slot, collectives_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.optable import Array
 from staticgrad.ops.control.bodies import draws

@@ -26,7 +26,9 @@ from staticgrad.base.types import is_floating, sizes
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise
 from staticgrad.compiler.native.module import Loaded
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.program.memories import Memory, Temp, memory_bytes
+from staticgrad.compiler.program.program import Stepwise
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     CollectiveSlot,
     FeedSlot,
@@ -35,9 +37,8 @@ from staticgrad.compiler.program.program import (
     KeySlot,
     Slot,
     StateSlot,
-    Stepwise,
 )
-from staticgrad.compiler.program.step import Memory, Step, Temp, memory_bytes
+from staticgrad.compiler.program.step import Step
 from staticgrad.compiler.regions.verify import VerifyError
 from staticgrad.compiler.steps.reference import Memories, calls_python, run_step, terms_of_step, written_dtypes
 from staticgrad.graph.dtypes import finfo

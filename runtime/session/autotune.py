@@ -33,7 +33,8 @@ from staticgrad.compiler.native import cache
 from staticgrad.compiler.native.module import load_code, machine_code
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program.program import CallbackSlot, CollectiveSlot, Program
+from staticgrad.compiler.program.program import Program
+from staticgrad.compiler.program.slots import CallbackSlot, CollectiveSlot
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.running.native import NativeRunner

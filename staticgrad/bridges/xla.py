@@ -27,7 +27,7 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.base.types import sizes
 from staticgrad.bridges.derived import Derivable
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.program.program import Check
+from staticgrad.compiler.program.slots import Check
 from staticgrad.runtime.callers.cfunction import CFunction, form_of
 from staticgrad.runtime.callers.cfunction_text import NO_MEMORY
 from staticgrad.runtime.parts.machinery import named_words, native_part

@@ -28,7 +28,8 @@ from staticgrad.compiler.native.codegen import objects
 from staticgrad.compiler.native.triples import target_for
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.program.program import ConstantSlot, FeedSlot, FetchSlot, KeySlot, Program, Slot, StateSlot
+from staticgrad.compiler.program.program import Program
+from staticgrad.compiler.program.slots import ConstantSlot, FeedSlot, FetchSlot, KeySlot, Slot, StateSlot
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.runtime.running.binding import types_of

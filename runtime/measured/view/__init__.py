@@ -21,14 +21,14 @@ from staticgrad.base.errors import SourceLine
 from staticgrad.base.extents import largest
 from staticgrad.base.frozen import record
 from staticgrad.compiler.prices import Price
-from staticgrad.compiler.program.program import (
+from staticgrad.compiler.program.program import Program
+from staticgrad.compiler.program.slots import (
     CallbackSlot,
     CollectiveSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
-    Program,
     Slot,
     StateSlot,
 )
