@@ -1,4 +1,5 @@
-"""The text of the functions by which programs are called. Words, records and offsets are those of ``runtime.entry``
+"""The text of the functions by which programs are called. Words, records and offsets are those of
+``entry_words``
 and ``runtime.vectorcall``.
 
 Input: the target. Output: LLVM IR, needed only where no machine code of it was kept.
@@ -11,8 +12,8 @@ import contextlib
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.slots import INTERRUPTED
-from staticgrad.runtime.parts import entry, foreign
-from staticgrad.runtime.parts.entry import (
+from staticgrad.runtime.parts import entry_words, foreign
+from staticgrad.runtime.parts.entry_words import (
     API,
     DATA,
     DIMS,
@@ -49,7 +50,7 @@ def text(target: Target) -> str:
     _write_forward(module)
     places = {"words": (ForeignWord, "%known"), "fields": (Field, "%record"), "producer": (ProducerWord, "%producer")}
     named = {name: named_words(words, base) for name, (words, base) in places.items()}
-    return module.text() + part_text("foreign", {**vars(foreign), **vars(entry), **named})
+    return module.text() + part_text("foreign", {**vars(foreign), **vars(entry_words), **named})
 
 
 class _EntryWriter:

@@ -40,17 +40,16 @@ from staticgrad.compiler.program.slots import (
 )
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts.entry import (
-    DRAWS,
     ArraySpec,
     Descriptor,
     EntrySpec,
-    EntryWord,
     Records,
     closed,
     follow,
     make_entry,
     open_for,
 )
+from staticgrad.runtime.parts.entry_words import DRAWS, EntryWord
 from staticgrad.runtime.parts.interrupts import Context, callback, interruptible
 from staticgrad.runtime.parts.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.parts.results import maker, workspace
