@@ -8,7 +8,8 @@ from staticgrad.base.hints import missing_from_module
 from staticgrad.nn.initializers import (
     calculate_gain,
     constant,
-    is_initializer,  # noqa: F401  not for ``*``
+    fans,  # noqa: F401  not for ``*``
+    is_initializer,  # noqa: F401
     kaiming_normal,
     kaiming_uniform,
     normal,

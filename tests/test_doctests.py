@@ -19,6 +19,7 @@ from source_tree import modules
 
 import staticgrad as sg
 
+NAMED = {"staticgrad.base.errors": "staticgrad.errors"}  # after which module what a module defines is named
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -43,7 +44,8 @@ def examples() -> dict[str, doctest.DocTest]:
         if any(importlib.util.find_spec(package) is None for package in pages.needs(path)):
             continue
         if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE):
-            tests = [test for test in finder.find(importlib.import_module(name), globs=names) if test.examples]
+            home = importlib.import_module(NAMED.get(name, name))
+            tests = [test for test in finder.find(home, globs=names) if test.examples]
             assert tests, f"{name}: its examples are in no docstring that can be found"
             found.update({test.name: test for test in tests})
     known = {test.docstring for test in found.values()}

@@ -152,7 +152,7 @@ def test_arrays_of_writers_that_were_killed_are_removed(tmp_path: Path, monkeypa
     code = """
 import os, signal, sys
 import numpy as np, staticgrad as sg
-from staticgrad.runtime import files
+from staticgrad.base import files
 places = {"text": (files, "replace"), "arrays": (os, "link")}
 setattr(*places[sys.argv[2]], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 sg.constant(np.arange(300.0) + 7)

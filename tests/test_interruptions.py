@@ -940,7 +940,7 @@ def test_a_child_forked_while_a_thread_drops_an_object_of_llvmlite_can_compile()
     said = used_in_child(
         """
         import llvmlite.binding as llvm
-        from staticgrad.compiler.emit import object_loader
+        from staticgrad.compiler.native import object_loader
         begun = threading.Event()
         def main_thread_waits():
             frame = sys._current_frames()[threading.main_thread().ident]
@@ -966,7 +966,7 @@ def test_threads_that_need_their_first_lock_at_once_share_its_code() -> None:
     said = script(
         """
 import linecache, sys, threading
-from staticgrad.runtime import locks
+from staticgrad.runtime.parts import locks
 made, first = [], threading.Event()
 build = locks._LockRuntime.__init__
 def waits():

@@ -502,7 +502,7 @@ def test_a_program_runs_with_numpy_alone(tmp_path: Path) -> None:
     assert errors == ["FeedError", "FeedError", "StaticGradError", "BoundsError"]
     count, *names = modules.split()
     own = [name for name in names if name.startswith("staticgrad")]
-    assert len(own) < 36, own
+    assert len(own) < 40, own
     assert int(count) - len(own) < 40, names
 
 

@@ -511,7 +511,7 @@ def test_arrays_of_another_graph_and_other_folders_are_refused(tmp_path: Path) -
 
 def container(path: Path, values: dict[str, Array], **notes: str) -> None:
     """A file of arrays whose digest is right."""
-    known = {"format": "staticgrad.graph.graph.1", **notes}
+    known = {"format": "staticgrad.graph.1", **notes}
     path.write_bytes(tensorfile.to_bytes(values, known | {"digest": tensorfile.digest_of(values, known)}))
 
 
@@ -530,7 +530,7 @@ WRONG_ARRAYS: dict[str, tuple[dict[str, Array], dict[str, str]]] = {
     "the note of the state is damaged": ({}, {"graph": "", "state": "{"}),
     "the note of the state is no object of JSON": ({}, {"graph": "", "state": "[1]"}),
     "actual staticgrad.graph.graph.x": ({}, {"format": "staticgrad.graph.graph.x"}),
-    "version 1 or older, actual 0": ({}, {"format": "staticgrad.graph.graph.0", "graph": ""}),
+    "version 1 or older, actual 0": ({}, {"format": "staticgrad.graph.0", "graph": ""}),
 }  # fmt: skip
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from support.random_graphs import random_graph
 
 import staticgrad as sg
-from staticgrad import init
 from staticgrad.base.types import DTYPES, Dim, TensorType
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import OPS, NoAttributes
 from staticgrad.graph.text import print_nodes
+from staticgrad.nn import initializers as init
 from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.ops.sources import CONSTANT, ConstantAttributes

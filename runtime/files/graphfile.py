@@ -45,7 +45,7 @@ from staticgrad.runtime.files import tensorfile
 
 VERSION = 1
 MAGIC = b"staticgrad graph "
-FORMAT = "staticgrad.graph.graph."
+FORMAT = "staticgrad.graph."
 BINARY = ".sgb"  # how the name of a binary file ends
 BESIDE = ".safetensors"  # how the name of a file of arrays ends
 PART = 12  # digits of a digest in that name

@@ -1,6 +1,5 @@
-"""The text of the functions by which programs are called. Words, records and offsets are those of
-``entry_words``
-and ``runtime.vectorcall``.
+"""The text of the functions by which programs are called. Words, records and offsets are those of ``entry_words`` and
+``vectorcall``.
 
 Input: the target. Output: LLVM IR, needed only where no machine code of it was kept.
 """

@@ -1,4 +1,4 @@
-"""Records that an entry in machine code and Python share: the words of a descriptor, those of an array's record, and the
+"""Records that an entry in machine code and Python share: words of a descriptor, those of an array's record, and the
 offsets of fields of Python's objects, which ``entry`` probes."""
 
 from __future__ import annotations

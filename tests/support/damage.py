@@ -150,7 +150,7 @@ class Originals:
             path.write_bytes(b"staticgrad graph 1\n" + text.encode(errors="replace"))
             return path
         values = {f"array/{name}": value for name, value in file.arrays.items()}
-        notes = {"format": "staticgrad.graph.graph.1", "graph": text.encode(errors="replace").decode()}
+        notes = {"format": "staticgrad.graph.1", "graph": text.encode(errors="replace").decode()}
         if way == 3:  # other arrays, or damage to the header of a file whose digest was right
             values = {change_text(draw, name) if draw.random() < 0.2 else name: value[: draw.randrange(3) or None]
                       for name, value in values.items()}  # fmt: skip
