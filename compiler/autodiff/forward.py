@@ -23,11 +23,10 @@ from staticgrad.compiler.autodiff.reverse import (
     in_float32,
     one_graph,
     parallel_list,
-    passes_gradients,
     pull_back,
     tensor_list,
 )
-from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
+from staticgrad.compiler.autodiff.scope import DerivativeScope, passes_gradients, scope_of
 from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS, Op, Primal
 from staticgrad.graph.scopes import independent_now, isolated
@@ -235,7 +234,7 @@ def push_forward(
         from staticgrad.compiler.autodiff import loops
 
         rule = loops.push_forward_loop if isinstance(primal.attrs, LoopAttributes) else loops.push_forward_cond
-        return rule(graph, primal, tangents)
+        return rule(graph, primal, tangents, propagate)
     if op.widens(primal.inputs):
         return rounded(push_forward(graph, op, in_float32(primal), widened(tangents)), primal.outputs)
     if op.jvp is not None:

@@ -33,8 +33,7 @@ from staticgrad.base.reach import reach
 from staticgrad.base.types import TensorType, is_floating
 from staticgrad.compiler.autodiff.again import operands_of
 from staticgrad.compiler.autodiff.residuals import AS_READ, Remat, remat, select
-from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
-from staticgrad.compiler.autodiff.scope import DerivativeScope
+from staticgrad.compiler.autodiff.scope import DerivativeScope, passes_gradients
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS, Op, Primal
@@ -48,6 +47,10 @@ from staticgrad.ops.sources import PLACEHOLDER
 NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache
 
 Maybe = Tensor | None
+# What derives a body: in reverse of a graph, cotangents of tensors, and tensors whose cotangents are asked for;
+# forward of a graph, tangents of tensors, and tensors whose tangents are asked for.
+Pull = Callable[[Graph, Mapping[Tensor, Tensor], Sequence[Tensor]], dict[Tensor, Tensor]]
+Push = Callable[[Graph, Mapping[Tensor, Tensor], Sequence[Tensor]], dict[Tensor, Tensor]]
 Again = dict[Tensor, bool]
 
 
@@ -283,7 +286,7 @@ def _remember(body: Body, key: object, make: Callable[[], _DerivativeBody]) -> _
 
 
 def pull_back_loop(
-    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool]
+    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool], pull: Pull
 ) -> list[Maybe]:
     """The cotangents of a loop's operands from those of its results.
 
@@ -299,7 +302,7 @@ def pull_back_loop(
     given = (tuple(ct is not None for ct in last), tuple(ct is not None for ct in rows))
     wanted = tuple(need and is_floating(x.dtype) for need, x in zip(needs, primal.inputs, strict=True))[counted:]
     key = ("reverse", attrs.carries, attrs.sequences, attrs.length, wanted, given)
-    linear = _remember(attrs.body, key, lambda: _reversed(graph, attrs, wanted, given))
+    linear = _remember(attrs.body, key, lambda: _reversed(graph, attrs, wanted, given, pull))
     result: list[Maybe] = [None] * len(primal.inputs)
     if not linear.body.fetches:
         return result
@@ -374,6 +377,7 @@ def _reversed(
     attrs: LoopAttributes,
     wanted: Sequence[bool],
     given: tuple[Sequence[bool], Sequence[bool]],
+    pull: Pull,
     choose: Callable[[_Extraction], Again] | None = None,
 ) -> _DerivativeBody:
     """The derivative for the cotangents that are ``given``; ``choose`` is ``_again_of_all`` unless another is given."""
@@ -393,8 +397,7 @@ def _reversed(
             ends = [*(parts.next[j] for j in carries), *(parts.results[k] for k in rows)]
             for y, ct in zip(ends, (*seeds, *row_seeds), strict=True):
                 cotangents[y] = ct if y not in cotangents else FUNCTIONS.add(cotangents[y], ct)
-            finish = finisher(derivation, retained=lambda x: False)
-            found = backpropagate(derivation, cotangents, targets, on_tensor=finish)
+            found = pull(derivation, cotangents, targets)
             reached = {j for j, c in enumerate(parts.carries) if c in varying and c in found}
             if reached <= flowing:
                 new = [found.get(parts.carries[j]) for j in carries]
@@ -409,11 +412,11 @@ def _reversed(
     shared = tuple(i for i, x in enumerate(parts.shared) if x in asked and x in found)
     numbers = {"carries": carries, "rows": row_numbers, "shared": shared, "given": rows}
     results = (known, [found[parts.shared[i]] for i in shared], [found[parts.rows[i]] for i in row_numbers])
-    choose = choose or (lambda _: _again_of_all(graph, attrs))
+    choose = choose or (lambda _: _again_of_all(graph, attrs, pull))
     return _finish(graph, parts, derivation, (seeds, row_seeds, ()), results, numbers, choose)
 
 
-def _again_of_all(graph: Graph, attrs: LoopAttributes) -> Again:
+def _again_of_all(graph: Graph, attrs: LoopAttributes, pull: Pull) -> Again:
     """The values that the derivative of all results by all operands computes again. That of some of them reads no more
     then, so that a tape which keeps what all of them read has kept what any of them does."""
     memo, key = attrs.body.memo, ("again", attrs.carries, attrs.sequences, attrs.length)
@@ -428,21 +431,21 @@ def _again_of_all(graph: Graph, attrs: LoopAttributes) -> Again:
         wanted = [is_floating(x.dtype) for x in (*parts.carries, *parts.rows, *parts.shared)]
         given = [is_floating(x.dtype) for x in parts.next], [is_floating(x.dtype) for x in parts.results]
         with contextlib.suppress(GradientError):  # of an op that some of them do not pass
-            _reversed(graph, attrs, wanted, (given[0], given[1]), note)
+            _reversed(graph, attrs, wanted, (given[0], given[1]), pull, note)
         memo[key] = found
     again: Again = memo[key]
     return again
 
 
-def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
+def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe], push: Push) -> list[Maybe]:
     """The tangents of a loop's results from those of its operands."""
     attrs: LoopAttributes = primal.attrs
     counted = int(attrs.counted)
     given = tuple(t is not None for t in tangents)[counted:]
     if attrs.length is None:
-        return _push_while(graph, primal, tangents)
+        return _push_while(graph, primal, tangents, push)
     key = ("forward", attrs.carries, attrs.sequences, attrs.length, given)
-    linear = _remember(attrs.body, key, lambda: _tangents(graph, attrs, given))
+    linear = _remember(attrs.body, key, lambda: _tangents(graph, attrs, given, push))
     result: list[Maybe] = [None] * len(primal.outputs)
     if not linear.body.fetches:
         return result
@@ -467,7 +470,7 @@ def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Mayb
     return result
 
 
-def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _DerivativeBody:
+def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool], push: Push) -> _DerivativeBody:
     parts = _Parts(attrs)
     operands = (*parts.carries, *parts.rows, *parts.shared)
     moving = {x for x, there in zip(operands, given, strict=True) if there}
@@ -484,7 +487,7 @@ def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _De
             )
             tangents = [*of_carries, *of_rows, *of_shared]
             seeds = dict(zip([*carried, *rows, *shared], tangents, strict=True))
-            found = _propagate(derivation, seeds, attrs.body.fetches)
+            found = push(derivation, seeds, attrs.body.fetches)
             reached = {j for j, y in enumerate(parts.next) if y in found}
             if reached <= flowing:
                 new = [found[y] if (y := parts.next[j]) in found else FUNCTIONS.zeros_like(y) for j in carries]
@@ -497,19 +500,13 @@ def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _De
     return _finish(graph, parts, derivation, seeds_of, results, numbers, lambda x: x.thinned(set(parts.results)))
 
 
-def _propagate(graph: Graph, seeds: Mapping[Tensor, Tensor], ys: Iterable[Tensor]) -> dict[Tensor, Tensor]:
-    from staticgrad.compiler.autodiff.forward import propagate
-
-    return propagate(graph, seeds, ys)
-
-
-def _push_while(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
+def _push_while(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe], push: Push) -> list[Maybe]:
     """Without a bound nothing can be stacked: one loop carries the values and their tangents."""
     attrs: LoopAttributes = primal.attrs
     assert attrs.condition is not None
     parts = _Parts(attrs)
     given = tuple(t is not None for t in tangents)
-    linear = _tangents(graph, attrs, given)
+    linear = _tangents(graph, attrs, given, push)
     if not linear.carries:
         return [None] * len(primal.outputs)
     moving = [parts.shared[i] for i, there in enumerate(given[attrs.carries :]) if there]
@@ -518,7 +515,7 @@ def _push_while(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) ->
         carried = [derivation.parameter(parts.carries[j].type, "tangent") for j in linear.carries]
         shared = [derivation.parameter(x.type, "tangent") for x in moving]
         seeds = dict(zip((*(parts.carries[j] for j in linear.carries), *moving), (*carried, *shared), strict=True))
-        found = _propagate(derivation, seeds, parts.next)
+        found = push(derivation, seeds, parts.next)
         new = [found[y] if (y := parts.next[j]) in found else FUNCTIONS.zeros_like(y) for j in linear.carries]
     fresh = list(derivation.captured.items())[derivation.first_capture :]
     feeds = (parts.turn, *parts.carries, *carried, *parts.shared, *shared, *(p for _, p in fresh))
@@ -547,7 +544,7 @@ def _push_while(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) ->
 
 
 def pull_back_cond(
-    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool]
+    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool], pull: Pull
 ) -> list[Maybe]:
     """The cotangents of a cond's operands: a cond of the branches' derivatives."""
     numbers = [k for k, ct in enumerate(cotangents) if ct is not None]
@@ -559,8 +556,7 @@ def pull_back_cond(
             y = body.fetches[k]
             seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
         targets = [body.feeds[i] for i in wanted]
-        finish = finisher(derivation, retained=lambda x: False)
-        found = backpropagate(derivation, seeds, targets, on_tensor=finish)
+        found = pull(derivation, seeds, targets)
         return [found[x] if x in found else FUNCTIONS.zeros_like(x) for x in targets]
 
     if not wanted or not numbers:
@@ -573,7 +569,7 @@ def pull_back_cond(
     return result
 
 
-def push_forward_cond(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
+def push_forward_cond(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe], push: Push) -> list[Maybe]:
     """The tangents of a cond's results: a cond of the branches' derivatives."""
     moving = [i for i, t in enumerate(tangents[1:]) if t is not None]
     numbers = [k for k, y in enumerate(primal.outputs) if is_floating(y.dtype)]
@@ -581,7 +577,7 @@ def push_forward_cond(graph: Graph, primal: Primal[Any], tangents: Sequence[Mayb
     def derive(body: Body, derivation: BodyGraph, given: Sequence[Tensor]) -> list[Tensor]:
         seeds = {body.feeds[i]: t for i, t in zip(moving, given, strict=True)}
         ys = [body.fetches[k] for k in numbers]
-        found = _propagate(derivation, seeds, ys)
+        found = push(derivation, seeds, ys)
         return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in ys]
 
     given = [t for t in tangents[1:] if t is not None]

@@ -25,7 +25,7 @@ from staticgrad.base.errors import GradientError, GraphError, at_source, called_
 from staticgrad.base.reach import reach
 from staticgrad.base.types import Shape, is_floating
 from staticgrad.compiler.autodiff.again import Recomputer
-from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
+from staticgrad.compiler.autodiff.scope import DerivativeScope, passes_gradients, scope_of
 from staticgrad.graph.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
 from staticgrad.graph.lifting import graph_of, instead, lift
 from staticgrad.graph.optable import FUNCTIONS, Op, Primal
@@ -283,11 +283,6 @@ def _is_copy(x: Tensor, of: Tensor) -> bool:
     return x is of
 
 
-def passes_gradients(node: Node) -> bool:
-    """True if gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
-    return not node.blocked and node.op.differentiable
-
-
 def _summed(scope: DerivativeScope, x: Tensor, first: int) -> Tensor:
     """The tensor whose cotangents those of ``x`` are summed with: a value that is computed again counts as the
     original, whose hooks see one sum. Not so inside a rule, which knows its operands alone."""
@@ -366,7 +361,7 @@ def pull_back(
         from staticgrad.compiler.autodiff import loops
 
         rule = loops.pull_back_loop if isinstance(primal.attrs, LoopAttributes) else loops.pull_back_cond
-        return rule(graph, primal, cotangents, needs)
+        return rule(graph, primal, cotangents, needs, _pull)
     if op.widens(primal.inputs):
         found = pull_back(graph, op, in_float32(primal), widened(cotangents), needs)
         return rounded(found, primal.inputs)
@@ -382,6 +377,11 @@ def pull_back(
         f"op {op.name!r} has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
         source=primal.outputs[0].source if primal.outputs else None,
     )
+
+
+def _pull(graph: Graph, seeds: Mapping[Tensor, Tensor], targets: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """The cotangents of the ``targets`` in a body, where hooks are called; retained gradients are those outside."""
+    return backpropagate(graph, seeds, targets, on_tensor=finisher(graph, retained=lambda x: False))
 
 
 def _walk_back(

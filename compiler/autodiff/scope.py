@@ -65,3 +65,8 @@ def scope_of(graph: Graph, sources: Sequence[Tensor]) -> DerivativeScope:
     if any(scope.is_outside(scope.outermost(x).op) for x in sources):
         return scope
     return DerivativeScope(graph, around=False)
+
+
+def passes_gradients(node: Node) -> bool:
+    """True if gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
+    return not node.blocked and node.op.differentiable

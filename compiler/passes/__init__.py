@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.base import config
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
 from staticgrad.compiler.passes.bodies import bodies
@@ -39,9 +40,22 @@ class Pass:
             return self.run(region)
 
 
+def _bodies(region: Region) -> Region:
+    return bodies(region, _run)
+
+
+def _run(region: Region) -> Region:
+    """The region after all passes that are not switched off."""
+    disabled = config.names("DISABLE")
+    for step in PASSES:
+        if not step.optional or step.name not in disabled:
+            region = step.apply(region)
+    return region
+
+
 PASSES: tuple[Pass, ...] = (
     Pass("expand", expand, optional=False),
-    Pass("bodies", bodies, optional=False),
+    Pass("bodies", _bodies, optional=False),
     Pass("trim", trim),
     Pass("hoist", hoist),
     Pass("sums", sums),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from staticgrad.base import config
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control.bodies import Body, bodies_of
 
 
-def bodies(region: Region) -> Region:
-    """Rewrite every body."""
+def bodies(region: Region, run: Callable[[Region], Region]) -> Region:
+    """Rewrite every body; ``run`` are all passes, this one too."""
     if not any(bodies_of(node) for node in region.graph.nodes):
         return region
 
@@ -19,18 +18,12 @@ def bodies(region: Region) -> Region:
         if not bodies_of(node):
             return None
         new = get_default_graph().clone(node, inputs)
-        new.attrs = node.attrs.with_bodies([_rewritten(body) for body in bodies_of(node)])
+        new.attrs = node.attrs.with_bodies([_rewritten(body, run) for body in bodies_of(node)])
         return new.outputs
 
     return rebuild(region, visit)
 
 
-def _rewritten(body: Body) -> Body:
-    from staticgrad.compiler.passes import PASSES
-
-    disabled = config.names("DISABLE")
-    region = Region(body.graph, body.feeds, body.fetches, body.effects)
-    for step in PASSES:
-        if not step.optional or step.name not in disabled:
-            region = step.apply(region)
+def _rewritten(body: Body, run: Callable[[Region], Region]) -> Body:
+    region = run(Region(body.graph, body.feeds, body.fetches, body.effects))
     return Body(region.graph, region.feeds, region.fetches, region.effects)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from staticgrad.base import nests as nest
 from staticgrad.graph.graph import Tensor
@@ -17,8 +18,17 @@ from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.naming import Place
 from staticgrad.graph.warned import Call, History
 
-if TYPE_CHECKING:
-    from staticgrad.nn.module import Module
+
+class Module(Protocol):
+    """The part of a module of layers that is noted."""
+
+    @property
+    def _holder_place(self) -> Place: ...
+
+    def _state(self) -> Mapping[str, Any]: ...
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+
 
 _histories: weakref.WeakKeyDictionary[Place, History] = weakref.WeakKeyDictionary()
 
