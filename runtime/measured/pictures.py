@@ -1,19 +1,16 @@
-"""Programs for a notebook: what an executable is called with and needs, its memory as a picture, its times as bars.
+"""Pictures for a notebook: memory as rectangles, times as bars, costs and prices as tables.
 
 Input: plans, costs and times. Output: HTML whose size does not grow with the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from staticgrad.base.errors import StaticGradError
+from staticgrad.base.errors import SourceLine
 from staticgrad.base.tables import byte_text, count_text
-from staticgrad.compiler.program.program import BufferPlan
-from staticgrad.graph.graph import Node, Tensor
+from staticgrad.compiler.program.program import BufferPlan, KernelCost
 from staticgrad.graph.html.markup import (
-    PALE,
     Markup,
     Picture,
     block,
@@ -27,11 +24,6 @@ from staticgrad.graph.html.markup import (
     table,
     tooltip,
 )
-from staticgrad.runtime.measured.reports import PRICE_COLUMNS, PriceReport, price_cells
-
-if TYPE_CHECKING:
-    from staticgrad.runtime.measured.profile import KernelTime, Profile
-    from staticgrad.runtime.measured.reports import CostReport, MemoryReport
 
 MOST = 400  # rectangles of a picture
 ROWS = 25  # of a table
@@ -102,12 +94,10 @@ def memory_html(
     return block(title, said, picture, folded("largest buffers", listed, more(buffers, ROWS, "buffers")))
 
 
-def price_html(prices: PriceReport) -> str:
-    """The costs that each hook, retained gradient, print and callback adds, as a table."""
-    rows = [(shortened(p.what, LETTERS), *price_cells(p), source_cell(p.source)) for p in prices[:ROWS]]
-    if not rows:
-        return block("prices", str(prices))
-    return block("prices", "", table(PRICE_COLUMNS, rows, right=(1, 2, 3, 4)), more(prices, ROWS, "prices"))
+def price_html(columns: Sequence[str], prices: Sequence[tuple[str, Sequence[str], SourceLine | None]]) -> str:
+    """A table of what each price is for, its numbers, and its line."""
+    rows = [(shortened(what, LETTERS), *cells, source_cell(source)) for what, cells, source in prices[:ROWS]]
+    return block("prices", "", table(columns, rows, right=(1, 2, 3, 4)), more(prices, ROWS, "prices"))
 
 
 def memory_plot(
@@ -126,9 +116,9 @@ def _bar(part: float) -> Markup:
     return element("div", element("div", style=style), style="width:9em")
 
 
-def cost_table(report: CostReport) -> Markup:
+def cost_table(costs: Sequence[KernelCost]) -> Markup:
     """The kernels that read and write most."""
-    kernels = sorted(report.kernels, key=lambda k: k.bytes, reverse=True)
+    kernels = sorted(costs, key=lambda k: k.bytes, reverse=True)
     rows = [
         (shortened(k.name, LETTERS), k.family, count_text(k.flops), byte_text(k.bytes), source_cell(k.source))
         for k in kernels[:ROWS]
@@ -137,62 +127,19 @@ def cost_table(report: CostReport) -> Markup:
     return Markup(listed + more(kernels, ROWS, "kernels"))
 
 
-def cost_html(report: CostReport, said: str) -> str:
+def cost_html(costs: Sequence[KernelCost], said: str) -> str:
     """All that a notebook shows of costs."""
-    return block("cost", said, cost_table(report))
+    return block("cost", said, cost_table(costs))
 
 
-def profile_html(profile: Profile, said: str) -> str:
-    """A bar for each kernel, the longest first."""
-    kernels = sorted(profile.kernels, key=lambda k: k.seconds, reverse=True)
-    longest = kernels[0].seconds if kernels else 0.0
-    rows = [_time_row(k, profile.seconds, longest) for k in kernels[:ROWS]]
-    header = ("", "µs", "%", "GFLOP/s", "GB/s", "% of floor", "kernel", "line")
-    return block("profile", said, table(header, rows, right=(1, 2, 3, 4, 5)), more(kernels, ROWS, "kernels"))
-
-
-def _time_row(k: KernelTime, whole: float, longest: float) -> tuple[object, ...]:
-    return (
-        _bar(k.seconds / longest if longest else 0.0),
-        f"{k.seconds * 1e6:.2f}",
-        f"{100 * k.seconds / whole:.1f}" if whole else "",
-        f"{k.gflops:.1f}",
-        f"{k.gbytes:.1f}",
-        f"{100 * k.fraction:.0f}",
-        shortened(k.name, LETTERS),
-        source_cell(k.source),
-    )
-
-
-# -- executables ----------------------------------------------------------------------------------------------------
-
-
-def executable_html(
-    feeds: Sequence[Tensor],
-    leaves: Sequence[Tensor | Node],
-    state: str,
-    reports: Callable[[], tuple[MemoryReport, CostReport]],
+def time_html(
+    said: str, header: Sequence[str], kernels: Sequence[tuple[float, Sequence[str], str, SourceLine | None]]
 ) -> str:
-    """The feeds and fetches of an executable, and the memory and cost of its latest program."""
-    parts = [folded(f"feeds ({len(feeds)})", _operands(feeds), open_=True)]
-    parts.append(folded(f"fetches ({len(leaves)})", _operands(leaves), open_=True))
-    try:
-        memory, cost = reports()
-    except StaticGradError as reason:
-        return block("executable", state, *parts, element("div", reason, style=PALE))
-    said = (
-        f"arena {byte_text(memory.arena_bytes)}, {len(cost.kernels)} kernels, {count_text(cost.flops)} flops,"
-        f" {byte_text(cost.bytes)} read and written{cost.bound and f', for {cost.bound}'}"
-    )
-    if memory.buffers:
-        picture = memory_picture(memory.buffers, memory.arena_bytes, memory.lower_bound_bytes)
-        parts.append(folded("memory", picture, open_=True))
-    return block("executable", said, *parts, folded("kernels", cost_table(cost)))
-
-
-def _operands(items: Sequence[Tensor | Node]) -> Markup:
+    """A table of kernels, the longest first: a bar for the part of the longest one's time, numbers, name and line."""
     rows = [
-        (shortened(x.name, LETTERS), x.type if isinstance(x, Tensor) else "op", source_cell(x.source))
-        for x in items[:ROWS]
+        (_bar(part), *numbers, shortened(name, LETTERS), source_cell(source))
+        for part, numbers, name, source in kernels[:ROWS]
     ]
-    return Markup(table(("name", "type", "line"), rows) + more(items, ROWS, "of them"))
+    right = range(1, 1 + len(header))
+    listed = table(("", *header, "kernel", "line"), rows, right=tuple(right))
+    return block("profile", said, listed, more(kernels, ROWS, "kernels"))

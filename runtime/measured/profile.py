@@ -30,6 +30,9 @@ FEWEST_CALLS, MOST_CALLS, SECONDS = 5, 2000, 0.3  # as many calls as fit into th
 CALIBRATION_SECONDS = 0.02
 
 
+NUMBERS = ("µs", "%", "GFLOP/s", "GB/s", "% of floor")  # columns of a profile
+
+
 @frozen
 class KernelTime:
     """One kernel: the seconds it takes, the operations it does, the bytes it reads and writes at least once.
@@ -82,26 +85,26 @@ class Profile:
         return f"<profile: {self._head}>"
 
     def _repr_html_(self) -> str:
-        from staticgrad.runtime.measured.pictures import profile_html
+        from staticgrad.runtime.measured.pictures import time_html
 
-        return profile_html(self, self._head)
+        kernels = self._sorted
+        longest = kernels[0].seconds if kernels else 0.0
+        rows = [(k.seconds / longest if longest else 0.0, self._numbers(k), k.name, k.source) for k in kernels]
+        return time_html(self._head, NUMBERS, rows)
+
+    @property
+    def _sorted(self) -> list[KernelTime]:
+        """The kernels, those first that took longest."""
+        return sorted(self.kernels, key=lambda k: k.seconds, reverse=True)
+
+    def _numbers(self, k: KernelTime) -> tuple[str, ...]:
+        """The numbers of a kernel, as ``NUMBERS`` names them."""
+        part = f"{100 * k.seconds / self.seconds:.1f}" if self.seconds else ""
+        return f"{k.seconds * 1e6:.2f}", part, f"{k.gflops:.1f}", f"{k.gbytes:.1f}", f"{100 * k.fraction:.0f}"
 
     def __str__(self) -> str:
-        whole = self.seconds
-        rows = [
-            (
-                f"{k.seconds * 1e6:.2f}",
-                f"{100 * k.seconds / whole:.1f}" if whole else "",
-                f"{k.gflops:.1f}",
-                f"{k.gbytes:.1f}",
-                f"{100 * k.fraction:.0f}",
-                k.family,
-                k.name,
-                str(k.source or ""),
-            )
-            for k in sorted(self.kernels, key=lambda k: k.seconds, reverse=True)
-        ]
-        header = ("µs", "%", "GFLOP/s", "GB/s", "% of floor", "family", "kernel", "source")
+        rows = [(*self._numbers(k), k.family, k.name, str(k.source or "")) for k in self._sorted]
+        header = (*NUMBERS, "family", "kernel", "source")
         return self._head + "\n" + table(header, rows, right=(0, 1, 2, 3, 4)) if rows else self._head
 
     def save(self, path: str | PathLike[str]) -> None:

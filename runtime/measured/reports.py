@@ -52,9 +52,11 @@ class PriceReport(tuple["Price", ...]):
         return ", ".join(p.what for p in self) or "no hook, retained gradient, print or callback"
 
     def _repr_html_(self) -> str:
+        from staticgrad.graph.html.markup import block
         from staticgrad.runtime.measured.pictures import price_html
 
-        return price_html(self)
+        prices = [(p.what, price_cells(p), p.source) for p in self]
+        return price_html(PRICE_COLUMNS, prices) if prices else block("prices", str(self))
 
 
 def price_cells(price: Price) -> list[str]:
@@ -201,7 +203,7 @@ class CostReport:
     def _repr_html_(self) -> str:
         from staticgrad.runtime.measured.pictures import cost_html
 
-        return cost_html(self, self._head)
+        return cost_html(self.kernels, self._head)
 
     def __str__(self) -> str:
         rows = [(k.name, k.family, str(k.flops), str(k.bytes), str(k.source or "")) for k in self.kernels]

@@ -636,7 +636,7 @@ class Executable(vectorcall.Forwarding):
         return f"<executable ({feeds}) -> ({abridged([leaf.name for leaf in self._leaves])}), {self._state}>"
 
     def _repr_html_(self) -> str:
-        from staticgrad.runtime.measured.pictures import executable_html
+        from staticgrad.runtime.measured.overview import executable_html
 
         return executable_html(self.feeds, self._leaves, self._state, lambda: (self.memory, self.cost))
 
