@@ -23,9 +23,6 @@ from staticgrad.base.reach import reach
 from staticgrad.base.types import TensorType, is_floating, is_short_float
 from staticgrad.graph.graph import Computation, Node, Tensor
 from staticgrad.graph.optable import Array
-from staticgrad.ops.control.bodies import Body
-from staticgrad.ops.control.branches import run_cond
-from staticgrad.ops.control.loops import LoopAttributes, run_loop
 
 ReadVariable = Callable[[Any], Array]
 ReadGradient = Callable[[str], "Array | None"]
@@ -212,16 +209,16 @@ def _group(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return []
 
 
-def _run_body(run: _Evaluation) -> Callable[[Body, _Values], _Values]:
-    def run_body(body: Body, arrays: _Values) -> _Values:
+def _run_body(run: _Evaluation) -> Callable[[Computation, _Values], _Values]:
+    def run_body(body: Computation, arrays: _Values) -> _Values:
         return evaluate(body, arrays, run.read_variable, run.key, run.read_gradient).values
 
     return run_body
 
 
 def _control(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
-    run_control = run_loop if isinstance(node.attrs, LoopAttributes) else run_cond
-    return run_control(node.attrs, inputs, _run_body(run))
+    results: _Values = node.attrs.evaluate(inputs, _run_body(run))
+    return results
 
 
 _SPECIAL: dict[str, Callable[[_Evaluation, Node, _Values], Sequence[Any]]] = {

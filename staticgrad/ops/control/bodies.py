@@ -227,6 +227,10 @@ class Bodied:
         """The same over other bodies, in their order."""
         raise NotImplementedError
 
+    def evaluate(self, inputs: Sequence[Array], run: RunBody) -> list[Array]:
+        """The results of the op for arrays as operands, where ``run`` gives those of a body: its reference."""
+        raise NotImplementedError
+
 
 def bodies_of(node: Node) -> tuple[Body, ...]:
     """The bodies that a node runs."""

@@ -53,6 +53,10 @@ class CondAttributes(Bodied):
     def with_bodies(self, bodies: Sequence[Body]) -> CondAttributes:
         return replace(self, then=bodies[0], otherwise=bodies[1])
 
+    def evaluate(self, inputs: Sequence[Array], run: RunBody) -> list[Array]:
+        """The results of the branch that the first operand selects."""
+        return list(run(self.then if inputs[0] else self.otherwise, inputs[1:]))
+
 
 def _cond_types(attrs: CondAttributes, *types: TensorType) -> tuple[TensorType, ...]:
     found = tuple(x.type for x in attrs.then.fetches)
@@ -61,18 +65,13 @@ def _cond_types(attrs: CondAttributes, *types: TensorType) -> tuple[TensorType, 
     return found
 
 
-def run_cond(attrs: CondAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
-    """The reference of a cond: the results of the branch that the first operand selects."""
-    return list(run(attrs.then if inputs[0] else attrs.otherwise, inputs[1:]))
-
-
 def _cond(name: str, doc: str, effect: bool) -> Op:
     return register(
         Op(
             name,
             doc,
             infer=_cond_types,
-            reference=lambda attrs, *inputs: tuple(run_cond(attrs, inputs, run_alone)),
+            reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
             effect=effect,
             grad_name="Cond",
             role="control",

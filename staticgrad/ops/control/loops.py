@@ -73,6 +73,32 @@ class LoopAttributes(Bodied):
         """The number of the first stacked result."""
         return self.carries + (self.condition is not None)
 
+    def evaluate(self, inputs: Sequence[Array], run: RunBody) -> list[Array]:
+        """Its last carries, the number of turns if it has a condition, and the stacked results.
+        Rows of stacked results that no turn writes are zero."""
+        most = None if self.length is None else bind_size(self.length, {})
+        if self.counted:
+            most, inputs = int(inputs[0]), inputs[1:]
+        carries = list(inputs[: self.carries])
+        sequences = inputs[self.carries : self.carries + self.sequences]
+        captured = inputs[self.carries + self.sequences :]
+        rows = [x.type for x in self.body.fetches[self.carries :]]
+        length = () if self.length is None else (self.length,)
+        stacked = [np.zeros((*length, *t.shape), t.dtype) for t in rows] if length else []
+        taken = 0
+        while most is None or taken < most:
+            turn = most - 1 - taken if self.reverse and most is not None else taken
+            operands = [np.asarray(turn, np.int64), *carries, *(x[turn] for x in sequences), *captured]
+            if self.condition is not None and not run(self.condition, operands)[0]:
+                break
+            results = run(self.body, operands)
+            carries = list(results[: self.carries])
+            for stack, row in zip(stacked, results[self.carries :], strict=False):
+                stack[turn] = row
+            taken += 1
+        count = [np.asarray(taken, np.int64)] if self.condition is not None else []
+        return [*carries, *count, *stacked]
+
 
 def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, ...]:
     types = types[attrs.counted :]
@@ -88,40 +114,13 @@ def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, 
     return (*carries, *count, *stacked)
 
 
-def run_loop(attrs: LoopAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
-    """The reference of a loop: its last carries, the number of turns if it has a condition, and the stacked results.
-    Rows of stacked results that no turn writes are zero."""
-    most = None if attrs.length is None else bind_size(attrs.length, {})
-    if attrs.counted:
-        most, inputs = int(inputs[0]), inputs[1:]
-    carries = list(inputs[: attrs.carries])
-    sequences = inputs[attrs.carries : attrs.carries + attrs.sequences]
-    captured = inputs[attrs.carries + attrs.sequences :]
-    rows = [x.type for x in attrs.body.fetches[attrs.carries :]]
-    length = () if attrs.length is None else (attrs.length,)
-    stacked = [np.zeros((*length, *t.shape), t.dtype) for t in rows] if length else []
-    taken = 0
-    while most is None or taken < most:
-        turn = most - 1 - taken if attrs.reverse and most is not None else taken
-        operands = [np.asarray(turn, np.int64), *carries, *(x[turn] for x in sequences), *captured]
-        if attrs.condition is not None and not run(attrs.condition, operands)[0]:
-            break
-        results = run(attrs.body, operands)
-        carries = list(results[: attrs.carries])
-        for stack, row in zip(stacked, results[attrs.carries :], strict=False):
-            stack[turn] = row
-        taken += 1
-    count = [np.asarray(taken, np.int64)] if attrs.condition is not None else []
-    return [*carries, *count, *stacked]
-
-
 def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
     return register(
         Op(
             name,
             doc,
             infer=_loop_types,
-            reference=lambda attrs, *inputs: tuple(run_loop(attrs, inputs, run_alone)),
+            reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
             effect=effect,
             grad_name=grad_name,
             role="control",
