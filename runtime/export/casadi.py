@@ -34,14 +34,14 @@ from staticgrad.runtime.export.interface import Entry, NamedType
 from staticgrad.runtime.export.nests import described_nest
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.session.executable import Executable
+    from staticgrad.runtime.export.source import ExportSource
 
 WORD = 8  # bytes of a double, in which CasADi counts a workspace
 MOST_DIMENSIONS = 2
 
 
-def columns(executable: Executable, name: str) -> dict[str, Executable]:
-    """The executables of a function and of its Jacobian over columns.
+def columns(source: ExportSource, name: str) -> dict[str, ExportSource]:
+    """The sources of a function and of its Jacobian over columns.
 
     Raises:
         GraphError: a feed or result that is no float64, or of more than two dimensions; open sizes.
@@ -50,27 +50,25 @@ def columns(executable: Executable, name: str) -> dict[str, Executable]:
     from staticgrad.ops.sources import placeholder
     from staticgrad.ops.views.permuting import transpose
 
-    types = executable._latest_types("export")
-    fetched = [x for x, _ in executable._fetched()]
-    for x in (*executable.feeds, *fetched):
+    types = source.types()
+    fetched = [x for x, _ in source.fetched]
+    for x in (*source.feeds, *fetched):
         if not x.type.static:
             raise GraphError(f"export: 'casadi': {x.name!r}: expected known sizes, actual {x.type}", source=x.source)
         if x.dtype != np.float64 or x.ndim > MOST_DIMENSIONS:
             raise GraphError(f"export: 'casadi': {x.name!r}: expected float64 of at most {MOST_DIMENSIONS} dimensions,"
                              f" actual {x.type}", source=x.source)  # fmt: skip
-    if len(fetched) != len(executable._leaves):
+    if source.has_ops:
         raise GraphError("export: 'casadi': expected tensors alone to be fetched: an external function has no effects")
-    session = executable.session
-    graph = executable._compiler.store.graph
-    with graph:
-        slopes = _slopes(fetched, executable.feeds)
-        feeds = [placeholder(types[x].shape[::-1], x.dtype, name=x.name) for x in executable.feeds]
-        values = {x: transpose(z) for x, z in zip(executable.feeds, feeds, strict=True)}
+    with source.store.graph:
+        slopes = _slopes(fetched, source.feeds)
+        feeds = [placeholder(types[x].shape[::-1], x.dtype, name=x.name) for x in source.feeds]
+        values = {x: transpose(z) for x, z in zip(source.feeds, feeds, strict=True)}
         results = [transpose(y) for y in substituted([*fetched, *slopes], values, "export")]
         values_of = [placeholder(y.type.shape, y.dtype, name=f"out_{x.name}") for x, y in zip(fetched, results)]
-    whole: dict[str, Executable] = {name: session.compile(results[: len(fetched)], feeds)}
+    whole = {name: source.compile(results[: len(fetched)], feeds)}
     if slopes:  # a Jacobian is also given the results
-        whole[f"jac_{name}"] = session.compile(results[len(fetched) :], [*feeds, *values_of])
+        whole[f"jac_{name}"] = source.compile(results[len(fetched) :], [*feeds, *values_of])
     return whole
 
 
@@ -167,13 +165,13 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return result
 
 
-def described(entries: Sequence[Entry], executable: Executable) -> tuple[Entry, ...]:
-    """The entries of ``columns`` under the names that the executable's feeds have, and its results by their keys, or
+def described(entries: Sequence[Entry], source: ExportSource) -> tuple[Entry, ...]:
+    """The entries of ``columns`` under the names that the feeds have, and its results by their keys, or
     else their own names; the results of a Jacobian as matrices of as many rows as a result has elements, and as many
     columns as a feed."""
-    _, keys = described_nest(executable.fetches)
-    xs = [x.name for x in executable.feeds]
-    ys = _distinct([key or x.name for key, (x, _) in zip(keys, executable._fetched(), strict=True)])
+    _, keys = described_nest(source.fetches)
+    xs = [x.name for x in source.feeds]
+    ys = _distinct([key or x.name for key, (x, _) in zip(keys, source.fetched, strict=True)])
 
     def named(arrays: Sequence[NamedType], names: Sequence[str]) -> tuple[NamedType, ...]:
         return tuple(NamedType(name, array.type) for array, name in zip(arrays, names, strict=True))

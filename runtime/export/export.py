@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from staticgrad.base import config
 from staticgrad.base.config import host_arch
@@ -30,11 +30,9 @@ from staticgrad.runtime.export import casadi
 from staticgrad.runtime.export.header import header
 from staticgrad.runtime.export.names import check_identifier, fixed_names, identifier
 from staticgrad.runtime.export.options import ExportOptions, Format, InitialState, Optimize
-from staticgrad.runtime.export.programs import ExportedPrograms, Rename
+from staticgrad.runtime.export.programs import ExportedPrograms
 from staticgrad.runtime.export.report import ExportReport
-
-if TYPE_CHECKING:
-    from staticgrad.runtime.session.executable import Executable
+from staticgrad.runtime.export.source import ExportSource, source_of
 
 HEADER, STATE = ".h", ".state"  # endings of the files beside
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
@@ -43,7 +41,7 @@ LINKERS = ("cc", "gcc", "clang")
 
 def export(
     path: str | os.PathLike[str],
-    entries: Mapping[str, Executable],
+    entries: Mapping[str, Any],
     format: Format = "object",
     target: str | Sequence[str] | None = None,
     name: str | None = None,
@@ -101,12 +99,12 @@ def export(
     """
     options = ExportOptions(format, optimize, "slots", None, initial_state, threads)
     place = _checked_path(path, options)
-    return _export(place, entries, _targets(target, format), name, options)
+    return _export(place, _sources(entries), _targets(target, format), name, options)
 
 
 def export_one(
     path: str | os.PathLike[str],
-    executable: Executable,
+    source: ExportSource,
     target: str | Sequence[str] | None,
     name: str | None,
     options: ExportOptions,
@@ -115,31 +113,28 @@ def export_one(
     place, targets = _checked_path(path, options), _targets(target, options.format)
     function = check_identifier(name) if name is not None else identifier(place.stem)
     if options.is_casadi:
-        entries = casadi.columns(executable, function)
-        rename = functools.partial(casadi.described, executable=executable)
-        return _export(place, entries, targets, name, options, rename)
-    whole = executable._with_gradient(options.signature, options.wrt, "export") or executable
-    return _export(place, {function: whole}, targets, name, options)
+        return _export(place, casadi.columns(source, function), targets, name, options, source)
+    return _export(place, {function: source.with_gradient(options.signature, options.wrt)}, targets, name, options)
 
 
 def _export(
     path: Path,
-    entries: Mapping[str, Executable],
+    entries: Mapping[str, ExportSource],
     targets: Sequence[Target],
     name: str | None,
     options: ExportOptions,
-    rename: Rename | None = None,
+    columns_of: ExportSource | None = None,
 ) -> ExportReport:
     if config.get("BACKEND") == "reference":
         raise StaticGradError("export: the reference backend compiles nothing: there is no program to export")
-    _check_entries(entries)
     stem = check_identifier(name) if name is not None else identifier(path.stem)
     fixed_names(stem, map(check_identifier, entries))
-    stores = {id(exe._compiler.store): exe._compiler.store for exe in entries.values()}
+    stores = {id(source.store): source.store for source in entries.values()}
     if len(stores) > 1:
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
                          f" its state, actual {len(stores)} sessions")  # fmt: skip
     (store,) = stores.values()
+    rename = None if columns_of is None else functools.partial(casadi.described, source=columns_of)
     made = [ExportedPrograms(stem, entries, store, one, options, rename) for one in targets]
     if options.format == "program":
         return _write_program(path, made)
@@ -174,17 +169,24 @@ def _checked_path(given: str | os.PathLike[str], options: ExportOptions) -> Path
     return path
 
 
-def _check_entries(entries: Mapping[str, Executable]) -> None:
-    from staticgrad.runtime.session.executable import Executable
+def _sources(entries: Mapping[str, Any]) -> dict[str, ExportSource]:
+    """The executables as exports see them.
 
+    Raises:
+        GraphError: they are none, or not by name.
+    """
     wanted = "export: expected executables by the names of their functions, actual"
     if not isinstance(entries, Mapping):
         raise GraphError(f"{wanted} {entries!r:.80}: write {{'name': …}}")
     if not entries:
         raise GraphError(f"{wanted} none")
+    found = {}
     for name, executable in entries.items():
-        if not isinstance(executable, Executable):
+        source = source_of(executable)
+        if source is None:
             raise GraphError(f"{wanted} {executable!r:.80} as {name!r}")
+        found[name] = source
+    return found
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

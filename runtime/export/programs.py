@@ -7,7 +7,6 @@ call. Around it a function is written (``entries``, ``casadi``), and all are lin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from staticgrad.base.errors import GraphError
@@ -34,8 +33,8 @@ from staticgrad.runtime.export.nests import described_nest
 from staticgrad.runtime.export.options import ExportOptions
 
 if TYPE_CHECKING:
+    from staticgrad.runtime.export.source import ExportSource
     from staticgrad.runtime.running.state import SessionState
-    from staticgrad.runtime.session.executable import Executable
 
 Rename = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries under the names that their callers know
 
@@ -46,7 +45,7 @@ class ExportedPrograms:
     def __init__(
         self,
         name: str,
-        entries: Mapping[str, Executable],
+        entries: Mapping[str, ExportSource],
         store: SessionState,
         target: Target,
         options: ExportOptions,
@@ -55,7 +54,7 @@ class ExportedPrograms:
         self.target = target
         self.options = options
         self._written_for = compact(target) if options.optimize == "size" else target
-        compiled = {entry: _Compiled(executable, self._written_for, options) for entry, executable in entries.items()}
+        compiled = {entry: _Compiled(source, self._written_for, options) for entry, source in entries.items()}
         variables: dict[str, TensorType] = {}
         for one in compiled.values():
             variables |= {slot.name: slot.type for slot in one.interface.slots if isinstance(slot, StateSlot)}
@@ -90,15 +89,14 @@ class ExportedPrograms:
 class _Compiled:
     """An executable's program for a target, and the form of its function."""
 
-    def __init__(self, executable: Executable, target: Target, options: ExportOptions) -> None:
-        types = executable._latest_types("export")
-        how = replace(executable._options, target=target, workers=max(1, options.threads))
-        program = executable._compiler.unloaded(executable._wanted(), types, how)
+    def __init__(self, source: ExportSource, target: Target, options: ExportOptions) -> None:
+        types = source.types()
+        program = source.program(target, max(1, options.threads))
         self.interface: Interface = program.interface
         self.texts = program.modules
         self._options = options
         self._target = target
-        feeds, fetched = list(types.items()), executable._fetched()
+        feeds, fetched = list(types.items()), source.fetched
         kind, has_state = "slots" if options.is_casadi else options.signature, options.has_state
         self.form, results = form_of(
             kind, self.interface, feeds, fetched, options.wrt, caller="export", has_state=has_state
@@ -112,7 +110,7 @@ class _Compiled:
         written = any(isinstance(slot, StateSlot) and slot.written for slot in self.interface.slots)
         self._writes = written or bool(self.form.keys)  # which count the runs
         self.feeds = [NamedType(x.name, t) for x, t in feeds]
-        self._structure, keys = described_nest(executable.fetches)
+        self._structure, keys = described_nest(source.fetches)
         self.results = [NamedType(key or x.name, t) for key, (x, t) in zip(keys, results, strict=True)]
 
     def entry(self, state: StateLayout, initial: bytes) -> EntryForm:

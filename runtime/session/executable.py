@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ from staticgrad.base.types import Shape, Symbol, TensorType, sizes
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.graph.warned import warn_of_sizes
+from staticgrad.runtime.export.source import ExportSource, source_of
 from staticgrad.runtime.parts import vectorcall
 from staticgrad.runtime.parts.foreign import as_numpy
 from staticgrad.runtime.running.binding import as_arrays, bind_sizes, check_out, known_symbols, types_of
@@ -34,6 +36,7 @@ from staticgrad.runtime.session.compiler import Chosen, Compiler
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.machine.target import Target
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program.program import Program
@@ -452,7 +455,7 @@ class Executable(vectorcall.Forwarding):
         from staticgrad.runtime.export.options import ExportOptions
 
         options = ExportOptions(format, optimize, signature, wrt, initial_state, threads)
-        return export_one(path, self, target, name, options)
+        return export_one(path, _source(self), target, name, options)
 
     def _latest_shapes(self) -> Shapes | None:
         """The shapes of the feeds of the latest program; None before there was one."""
@@ -667,3 +670,27 @@ class Executable(vectorcall.Forwarding):
 
 
 _SLOT = vectorcall.enable(Executable)
+
+
+@source_of.register(Executable)
+def _source(executable: Executable) -> ExportSource:
+    compiler, session = executable._compiler, executable.session
+
+    def program(target: Target, threads: int) -> Program:
+        how = replace(executable._options, target=target, workers=threads)
+        return compiler.unloaded(executable._wanted(), executable._latest_types("export"), how)
+
+    def with_gradient(signature: str, wrt: Tensor | None) -> ExportSource:
+        return _source(executable._with_gradient(signature, wrt, "export") or executable)
+
+    return ExportSource(
+        executable.feeds,
+        executable.fetches,
+        executable._fetched(),
+        len(executable._fetched()) != len(executable._leaves),
+        compiler.store,
+        lambda: executable._latest_types("export"),
+        program,
+        with_gradient,
+        lambda fetches, feeds: _source(session.compile(fetches, feeds)),
+    )
