@@ -60,7 +60,7 @@ from staticgrad.base.types import (
     uint32,
     uint64,
 )
-from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, reset_default_graph
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, provide, reset_default_graph
 from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.graph.scopes import control_dependencies, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
@@ -70,6 +70,21 @@ _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _beside = [os.path.join(_checkout, name, "__init__.py") for name in ("compiler", "runtime")]
 if [path for path in _beside if os.path.isfile(path)] == _beside:
     __path__.append(_checkout)
+
+
+def _text(graph: Graph, full: builtins.bool) -> str:
+    from staticgrad.graph.text import print_graph
+
+    return print_graph(graph, full)
+
+
+def _html(graph: Graph) -> str:
+    from staticgrad.graph.html.graphs import graph_html
+
+    return graph_html(graph)
+
+
+provide(text=_text, html=_html)  # whose modules are imported when they are asked for
 
 if TYPE_CHECKING:
     from staticgrad import distributed, init, linalg, nest, nn, optim, random

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.boundary import boundary
 from staticgrad.base.depth import all_levels
 from staticgrad.base.errors import GraphError, at_source
@@ -72,7 +72,7 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
         if len(axes) != len(args):
             raise GraphError(f"vmap: expected one of in_axes for each argument: {len(args)}, actual {len(axes)}")
-        leaves = [nest.flatten(arg) for arg in args]
+        leaves = [nests.flatten(arg) for arg in args]
         places = [
             place for axis, arg, flat in zip(axes, args, leaves, strict=True) for place in _spread(axis, arg, flat)
         ]
@@ -86,7 +86,7 @@ def _spread(axis: Any, arg: Any, leaves: Sequence[Any]) -> list[int | None]:
     if axis is None or isinstance(axis, int | np.integer):
         return [None if axis is None else int(axis)] * len(leaves)
     found: list[int | None] = []
-    nest.map(lambda _, place: found.append(place), arg, axis)
+    nests.map(lambda _, place: found.append(place), arg, axis)
     return found
 
 
@@ -108,9 +108,9 @@ def _map(
     trace = _Trace(graph)
     with trace:
         inner = [x if p is None else _example(trace, x) for x, p in zip(batched, places, strict=True)]
-        results = fn(*nest.pack(tuple(args), inner))
+        results = fn(*nests.pack(tuple(args), inner))
         put_back(trace, "vmap")
-        answers = [lift(y, trace) for y in nest.flatten(results)]
+        answers = [lift(y, trace) for y in nests.flatten(results)]
     for y in (y for node in trace.nodes[trace.first :] for y in node.outputs):
         if y.hooks or y.retains_grad:
             raise GraphError(
@@ -120,10 +120,10 @@ def _map(
     with graph:
         known = {a: _BatchedValue(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
         made = _Batcher(trace, size, known).results(answers)
-        axes = [out] * len(made) if isinstance(out, int | np.integer) else nest.flatten(out)
+        axes = [out] * len(made) if isinstance(out, int | np.integer) else nests.flatten(out)
         if len(axes) != len(made):
             raise GraphError(f"vmap: expected one of out_axes for each result: {len(made)}, actual {len(axes)}")
-        return nest.pack(
+        return nests.pack(
             results, [FUNCTIONS.moveaxis(y, 0, axis) if axis else y for y, axis in zip(made, axes, strict=True)]
         )
 

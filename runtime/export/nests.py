@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import GraphError
 from staticgrad.graph.graph import Node, Tensor
 
@@ -32,7 +32,7 @@ def _structure(fetches: Any, key: str, names: list[str]) -> Any:
         return len(names) - 1
     if fetches is None or isinstance(fetches, Node):
         return None
-    parts, keys = nest.children(fetches) or (), _keys(fetches)
+    parts, keys = nests.children(fetches) or (), _keys(fetches)
     if keys is None:
         found = [_structure(part, key, names) for part in parts]
         return ["list" if isinstance(fetches, list) else "tuple", *found]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import FeedError, FetchError
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.runtime.running.binding import Argument
@@ -22,7 +22,7 @@ def leaves_of(fetches: Any) -> list[Tensor | Node]:
     """
     if isinstance(fetches, (Tensor, Node)):
         return [fetches]
-    leaves = nest.flatten(fetches)
+    leaves = nests.flatten(fetches)
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, Node)):
             raise FetchError(f"cannot fetch {leaf!r}: expected tensors and ops of the session's graph")
@@ -35,7 +35,7 @@ def structure_of(fetches: Any) -> Any:
         return id(fetches)
     if type(fetches) in (list, tuple):
         return (type(fetches), *map(structure_of, fetches))
-    parts = nest.children(fetches)
+    parts = nests.children(fetches)
     if parts is None:
         raise TypeError(f"{fetches!r} is no tensor")
     keys = tuple(fetches) if isinstance(fetches, Mapping) else ()
@@ -47,7 +47,7 @@ LEAVES = (Tensor, Node, Argument)
 
 def packer(fetches: Any) -> Callable[[Sequence[Any]], Any]:
     """A function that puts a flat sequence of results into the nest of ``fetches``."""
-    kind, parts = type(fetches), nest.children(fetches) or ()
+    kind, parts = type(fetches), nests.children(fetches) or ()
     if all(isinstance(part, LEAVES) for part in parts):
         if kind is dict:
             keys = tuple(fetches)
@@ -59,7 +59,7 @@ def packer(fetches: Any) -> Callable[[Sequence[Any]], Any]:
 
 def _part_packer(fetches: Any, numbers: Iterator[int]) -> Callable[[Sequence[Any]], Any]:
     """The same for a part of a nest, whose results are the next of ``numbers``."""
-    parts = nest.children(fetches)
+    parts = nests.children(fetches)
     if parts is None:
         return operator.itemgetter(next(numbers))
     packers, kind = [_part_packer(part, numbers) for part in parts], type(fetches)
@@ -72,7 +72,7 @@ def _part_packer(fetches: Any, numbers: Iterator[int]) -> Callable[[Sequence[Any
     if kind is dict:
         pairs = list(zip(fetches, packers, strict=True))
         return lambda values: {key: pack(values) for key, pack in pairs}
-    return lambda values: nest.rebuild(fetches, [pack(values) for pack in packers])
+    return lambda values: nests.rebuild(fetches, [pack(values) for pack in packers])
 
 
 def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
@@ -118,5 +118,5 @@ def filled(structure: Any, given: Any, results: Iterator[Any]) -> Any:
     elif isinstance(given, MutableMapping):
         given.update(zip(structure, parts, strict=True))
     else:
-        return nest.rebuild(structure if isinstance(given, Mapping) else given, parts)
+        return nests.rebuild(structure if isinstance(given, Mapping) else given, parts)
     return given

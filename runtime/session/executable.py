@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from staticgrad.base import config, files
-from staticgrad.base import nests as nest
+from staticgrad.base import config, files, nests
 from staticgrad.base.boundary import boundary, end_at_user
 from staticgrad.base.errors import FeedError, GraphError, StaticGradError, refuse_copies
 from staticgrad.base.extents import largest
@@ -115,7 +114,7 @@ class Executable(vectorcall.Forwarding):
         self.session: Any = session  # for users: nothing here reads it
         self._compiler = compiler
         self._options = options
-        self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
+        self.fetches = nests.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
         self.feeds = tuple(feeds)
         self._leaves = tuple(leaves)
         self._tensors: tuple[Tensor, ...] = tuple({id(x): x for x in leaves if isinstance(x, Tensor)}.values())

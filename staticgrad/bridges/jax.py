@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import FeedError, GraphError, refuse_copies
 from staticgrad.base.forks import reentrant_lock
@@ -91,7 +91,7 @@ class JaxFunction:
             raise FeedError(f"expected {len(feeds)} arrays (for {names}), actual {len(arrays)}")
         values = [_array(x, value) for x, value in zip(feeds, arrays, strict=True)]
         program = self._program(tuple([value.shape for value in values]))
-        return nest.pack(self.executable.fetches, program.spread(program.bind(values)))
+        return nests.pack(self.executable.fetches, program.spread(program.bind(values)))
 
     def refresh(self) -> None:
         """Take the session's variables as they are now, for compiled JAX programs too. Calls that have begun end with
@@ -124,7 +124,7 @@ class JaxFunction:
                     " feed the numbers",
                     source=drawn.source,
                 )
-            leaves = [isinstance(leaf, Tensor) for leaf in nest.flatten(self.executable.fetches)]
+            leaves = [isinstance(leaf, Tensor) for leaf in nests.flatten(self.executable.fetches)]
             program = self._known.put(shapes, _JaxProgram(made, self._common, leaves))
         for type_ in (*program.derivable.feeds, *program.derivable.results):
             if jax.dtypes.canonicalize_dtype(type_.dtype) != type_.dtype:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.boundary import boundary, end_at_user
 from staticgrad.base.errors import FeedError, GraphError, StateChangedError, refuse_copies
 from staticgrad.base.forks import reentrant_lock
@@ -61,7 +61,7 @@ class TorchFunction:
         """These are made by ``wrap``."""
         self.executable = executable
         self._known: Recent[_TorchProgram] = Recent(KEPT)
-        self._is_tensor = [isinstance(leaf, Tensor) for leaf in nest.flatten(executable.fetches)]
+        self._is_tensor = [isinstance(leaf, Tensor) for leaf in nests.flatten(executable.fetches)]
 
     def __repr__(self) -> str:
         return f"<PyTorch function of {self.executable!r}>"
@@ -74,7 +74,7 @@ class TorchFunction:
                 raise FeedError(f"expected {len(feeds)} tensors (for {names}), actual {len(tensors)}")
             given = [_tensor(x, value) for x, value in zip(feeds, tensors, strict=True)]
             results = iter(self._results(given))
-            return nest.pack(self.executable.fetches, [next(results) if found else None for found in self._is_tensor])
+            return nests.pack(self.executable.fetches, [next(results) if found else None for found in self._is_tensor])
         except Exception as error:
             end_at_user(error)
             raise
@@ -182,7 +182,7 @@ def _is_wrapped(tensor: Any) -> bool:
 
 
 def _run(executable: Executable, arrays: Sequence[Array]) -> list[Array]:
-    return [value for value in nest.flatten(executable(*arrays)) if value is not None]
+    return [value for value in nests.flatten(executable(*arrays)) if value is not None]
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------

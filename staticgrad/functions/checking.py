@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import GradientError, GraphError
 from staticgrad.base.types import TensorType, dtype_of, is_floating, sizes
 from staticgrad.compiler.autodiff.forward import jvp
@@ -92,14 +92,14 @@ def _declared(fn: Callable[..., Any], inputs: Any) -> tuple[Graph, list[Tensor],
         return x
 
     with graph:
-        operands = [nest.map(operand, value) for value in inputs]
-        outputs = [lift(y, graph) for y in nest.flatten(fn(*operands))]
+        operands = [nests.map(operand, value) for value in inputs]
+        outputs = [lift(y, graph) for y in nests.flatten(fn(*operands))]
     return graph, outputs, feeds
 
 
 def _copied(outputs: Any, inputs: Any) -> tuple[Graph, list[Tensor], dict[Tensor, Array]]:
     """Declared tensors in a graph of their own, so that the user's does not grow."""
-    ys = [y.outputs[0] if isinstance(y, Node) and len(y.outputs) == 1 else y for y in nest.flatten(outputs)]
+    ys = [y.outputs[0] if isinstance(y, Node) and len(y.outputs) == 1 else y for y in nests.flatten(outputs)]
     if not ys or not all(isinstance(y, Tensor) for y in ys) or not isinstance(inputs, Mapping):
         raise GraphError("check_gradients: expected tensors and a dict of feeds, or a function and its operands")
     arrays = {x: np.asarray(value, x.dtype) for x, value in inputs.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import GradientError, GraphError
 from staticgrad.base.recent import Recent
 from staticgrad.base.types import TensorType, dtype_of, is_floating, is_weak, scalar_dtype
@@ -64,14 +64,14 @@ class ArrayFunction:
                 given = list(by_position)
             else:
                 given = [given, dict(sorted(named.items()))]
-        leaves = nest.flatten(given)
+        leaves = nests.flatten(given)
         if any(isinstance(leaf, (Tensor, Node)) for leaf in leaves):
             return self._fn(*arguments, **named)
         executable = self._declared
         if executable is None:
             leaves = [leaf if type(leaf) is np.ndarray else _array(leaf) for leaf in leaves]
             plain = not named and len(leaves) == len(arguments) and all(map(_is_array, arguments))
-            key = (plain or tuple(nest.paths(given)), *[(leaf.shape, leaf.dtype) for leaf in leaves])
+            key = (plain or tuple(nests.paths(given)), *[(leaf.shape, leaf.dtype) for leaf in leaves])
             executable = self._known.get(key)
             if executable is None:
                 types = [TensorType(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -83,9 +83,9 @@ class ArrayFunction:
         graph = _OwnGraph()
         with graph:
             feeds = [placeholder(t.shape, t.dtype) for t in types]
-            given: list[Any] = nest.pack(list(arguments), feeds)
+            given: list[Any] = nests.pack(list(arguments), feeds)
             value = self._fn(*given[0], **given[1]) if has_named else self._fn(*given)
-            results = nest.map(lambda leaf: leaf if leaf is None else lift(leaf), value)
+            results = nests.map(lambda leaf: leaf if leaf is None else lift(leaf), value)
         return Session(graph, **self._options).compile(results, feeds)
 
 
@@ -220,7 +220,7 @@ def value_and_grad(
     @functools.wraps(fn)
     def declared(*arguments: Any, **named: Any) -> tuple[Any, Any]:
         arguments, named = _by_position(fn, arguments, named)
-        graph = graph_of(nest.flatten([list(arguments), named]))
+        graph = graph_of(nests.flatten([list(arguments), named]))
         with graph:
             given, places = list(arguments), []
             for number in numbers:
@@ -228,7 +228,7 @@ def value_and_grad(
                     raise GradientError(f"value_and_grad: there is no argument {number} of {len(given)}")
                 places.append(number % len(given))
             for place in set(places):
-                given[place] = nest.map(functools.partial(_independent, place), arguments[place])
+                given[place] = nests.map(functools.partial(_independent, place), arguments[place])
             result = fn(*given, **named)
             is_pair = isinstance(result, tuple) and len(result) == 2
             if has_aux and not is_pair:
@@ -238,9 +238,9 @@ def value_and_grad(
             if not isinstance(value, Tensor) or value.shape != ():
                 hint = "; has_aux=True derives the first of two" if is_pair and not has_aux else ""
                 raise GradientError(f"value_and_grad: expected a function to one number, actual {_shown(value)}{hint}")
-            xs = [nest.flatten(given[place]) for place in places]
+            xs = [nests.flatten(given[place]) for place in places]
             found = iter(gradients(value, [x for group in xs for x in group], unconnected_gradients="zero"))
-            slopes = tuple(nest.map(lambda _: next(found), given[place]) for place in places)
+            slopes = tuple(nests.map(lambda _: next(found), given[place]) for place in places)
         return result, slopes[0] if is_one else slopes
 
     return ArrayFunction(declared, (), options)
@@ -285,10 +285,10 @@ def hvp(y: Any, x: Any, v: Any) -> Any:
     if len(ys) != 1 or ys[0].shape != ():
         shown = ", ".join(str(each.type) for each in ys)
         raise GradientError(f"hvp: y: expected one number, actual {shown}", source=ys[0].source if ys else None)
-    xs, vs = nest.flatten(x), list[Any]()
-    nest.map(lambda _, part: vs.append(part), x, v)
+    xs, vs = nests.flatten(x), list[Any]()
+    nests.map(lambda _, part: vs.append(part), x, v)
     slopes = gradients(ys[0], xs, unconnected_gradients="zero")
-    return nest.pack(x, jvp(slopes, xs, vs))
+    return nests.pack(x, jvp(slopes, xs, vs))
 
 
 __all__ = ["ArrayFunction", "function", "hvp", "value_and_grad"]

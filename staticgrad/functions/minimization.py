@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import GradientError, GraphError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType, computed, int64, is_floating
@@ -217,12 +217,12 @@ def _minimize_loss(
     graph.settle_names()
     if wrt is None:
         wrt = {x.op.attrs.key: x for x in depends_on(loss)}
-    xs: list[Tensor] = nest.flatten(wrt)
+    xs: list[Tensor] = nests.flatten(wrt)
     _check_places(loss, xs, feeds)
     reader = Session(graph) if session is None else session
     given: list[Any] = [None] * len(xs)
     if x0 is not None:
-        nest.map(lambda x, value: given.__setitem__(xs.index(x), value), wrt, x0)
+        nests.map(lambda x, value: given.__setitem__(xs.index(x), value), wrt, x0)
     starts = [_start(x, value, reader) for x, value in zip(xs, given, strict=True)]
     fed = {**dict(zip(xs, starts, strict=True)), **{x: as_array(x, value) for x, value in feeds.items()}}
     needed = needed_for(graph, [loss], {x: TensorType(value.shape, x.dtype) for x, value in fed.items()})
@@ -238,7 +238,7 @@ def _minimize_loss(
     dtype = _dtype(xs)
     got = executable(*fed.values(), *_limits(dtype, *limits))
     x, jac = (
-        nest.pack(wrt, [np.asarray(part, x.dtype) for part, x in zip(got[name], xs, strict=True)])
+        nests.pack(wrt, [np.asarray(part, x.dtype) for part, x in zip(got[name], xs, strict=True)])
         for name in ("x", "g")
     )
     return _result(got, x, jac)

@@ -44,6 +44,15 @@ if TYPE_CHECKING:
     from staticgrad.graph.scopes import Checkpoint
     from staticgrad.graph.warned import Call
 
+# What modules above do for graphs: ``names`` and ``settle`` those of variables, ``text`` and ``html``.
+_provided: dict[str, Callable[..., Any]] = {}
+
+
+def provide(**functions: Callable[..., Any]) -> None:
+    """Let graphs have what modules above can do for them, by its name."""
+    _provided.update(functions)
+
+
 Hook = Callable[["Tensor"], "Tensor | None"]
 HOOKED, FROZEN = "a hook was registered", "it was frozen"  # what of a tensor changed
 COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
@@ -1014,16 +1023,13 @@ class Graph(metaclass=hints.Answering):
         """
         if not self.unsettled:
             return self._variables
-        from staticgrad.graph.naming import work_out
-
-        return work_out(self)
+        found: dict[str, Tensor] = _provided["names"](self)
+        return found
 
     def settle_names(self) -> None:
         """Let the names that the variables have now be theirs for good, since something keeps one of them."""
         if self.unsettled:
-            from staticgrad.graph.naming import settle
-
-            settle(self)
+            _provided["settle"](self)
 
     def touch(self) -> int:
         self.version += 1
@@ -1194,17 +1200,15 @@ class Graph(metaclass=hints.Answering):
             >>> print(g.text())
             %x = constant() Constant(data=[1.0, 2.0]) : float32[2]
         """
-        from staticgrad.graph.text import print_graph
-
-        return print_graph(self, full)
+        found: str = _provided["text"](self, full)
+        return found
 
     def __repr__(self) -> str:
         return f"<graph of {len(self.nodes)} ops, {len(self._variables) + len(self.unsettled)} variables>"
 
     def _repr_html_(self) -> str:
-        from staticgrad.graph.html.graphs import graph_html
-
-        return graph_html(self)
+        found: str = _provided["html"](self)
+        return found
 
     def to_networkx(self) -> Any:
         """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``.

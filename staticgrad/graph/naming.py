@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 from staticgrad.base.errors import FormatError, GraphError, SourceLine, user_source
 from staticgrad.base.frozen import frozen
 from staticgrad.graph import reruns
-from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor, provide
 
 WITH_KEYS = frozenset({"variable", "assign", "latest_value"})  # ops whose attributes hold a variable's name
 
@@ -405,3 +405,6 @@ def _rename(graph: Graph, names: dict[Node, str]) -> None:
                 node.attrs = dataclasses.replace(node.attrs, key=changed[node.attrs.key])
     for node, name in names.items():
         node._name = name
+
+
+provide(names=work_out, settle=settle)

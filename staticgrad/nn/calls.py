@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.naming import Place
@@ -65,7 +65,7 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what ``module.forward`` returns; the call is noted if no other is running in this thread."""
     if _open.modes is not None:
         return module.forward(*args, **kwargs)
-    tensors = [x for x in nest.flatten([args, kwargs]) if isinstance(x, Tensor)]
+    tensors = [x for x in nests.flatten([args, kwargs]) if isinstance(x, Tensor)]
     graph = graph_of(tensors)
     first, modes = len(graph.nodes), dict[History, bool]()
     _open.modes = modes

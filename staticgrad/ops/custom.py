@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GradientError, GraphError, called_for
 from staticgrad.base.frozen import frozen
@@ -199,11 +199,11 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
     @boundary
     @functools.wraps(fn)
     def declared(*args: P.args, **kwargs: P.kwargs) -> R:
-        operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+        operands = [x for x in nests.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
         first = len(graph_of(operands).nodes)
         name = getattr(fn, "__name__", "function")
         results, *rules = _returned(name, fn(*args, **kwargs))
-        packed: R = nest.pack(results, _declared_results(nest.flatten(results), operands, first, rules, name))
+        packed: R = nests.pack(results, _declared_results(nests.flatten(results), operands, first, rules, name))
         return packed
 
     return declared

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.errors import GraphError
 from staticgrad.base.types import DTYPES, FLOATS, INTEGERS, bool_, float64, is_floating, takes
 from staticgrad.graph.graph import Tensor, show_as
@@ -82,7 +82,7 @@ def shown_as(name: str | Callable[..., str]) -> Callable[[F], F]:
         @functools.wraps(function)
         def shown(*args: Any, **kwargs: Any) -> Any:
             made = function(*args, **kwargs)
-            operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+            operands = [x for x in nests.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
             for y in made if isinstance(made, (list, tuple)) else [made]:
                 if y.requires_grad:
                     show_as(y, f"{name if isinstance(name, str) else name(*args, **kwargs)}", operands)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.frozen import frozen
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as O
@@ -165,13 +165,13 @@ class Pairs:
 
 def _fold(turn: Callable[..., Any], carry: Vector, rows: Any, reverse: bool = False) -> tuple[Vector, Any]:
     """``O.scan``, written out if there are few rows: that is up to a fifth faster for short vectors."""
-    count = nest.flatten(rows)[0].shape[0]
+    count = nests.flatten(rows)[0].shape[0]
     if count > WRITTEN_OUT:
         found: tuple[Vector, Any] = O.scan(turn, carry, rows, reverse=reverse)
         return found
     results = {}
     for i in reversed(range(count)) if reverse else range(count):
-        carry, results[i] = turn(carry, nest.map(lambda x, i=i: x[i], rows))
+        carry, results[i] = turn(carry, nests.map(lambda x, i=i: x[i], rows))
     return carry, None if reverse else O.stack([results[i] for i in range(count)])
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from staticgrad.base import files
-from staticgrad.base import nests as nest
+from staticgrad.base import files, nests
 from staticgrad.base.errors import FormatError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.tables import byte_text, table
@@ -106,7 +105,7 @@ def _graph(path: Path) -> str:
 
 def _entry(name: str, entry: GraphEntry) -> str:
     feeds = ", ".join(f"{printable(x.name)}[{', '.join(map(str, shape))}]" for x, shape in entry.feeds.items())
-    return f"{printable(name)}({feeds}) -> {len(nest.flatten(entry.fetches))}"
+    return f"{printable(name)}({feeds}) -> {len(nests.flatten(entry.fetches))}"
 
 
 def _listed(graph: Graph) -> str:

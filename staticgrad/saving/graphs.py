@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.base import files
-from staticgrad.base import nests as nest
+from staticgrad.base import files, nests
 from staticgrad.base.errors import FormatError, GraphError, StaticGradError
 from staticgrad.base.types import Shape, bind_size, symbols_of
 from staticgrad.graph.graph import Graph, GraphEntry, Node, Tensor, get_default_graph
@@ -146,7 +145,7 @@ def _entry(graph: Graph, name: Any, value: Any) -> GraphEntry:
     if isinstance(given, Tensor):
         given = [given]
     feeds: dict[Tensor, Shape] = {}
-    for x in [*nest.flatten(fetches), *given]:
+    for x in [*nests.flatten(fetches), *given]:
         if not isinstance(x, Tensor | Node):
             raise GraphError(f"{what}: expected tensors and ops, actual {x!r}")
         if x.graph is not graph:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.depth import one_level
 from staticgrad.base.errors import GraphError
 from staticgrad.base.frozen import frozen
@@ -126,15 +126,15 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
         bodies.append(close(graph, [graph.adopt(x, "cond") for x in captured], leaves, "cond"))
     op = EFFECTFUL_COND if any(body.effects for body in bodies) else COND
     node = outer.add(op, [predicate, *captured], CondAttributes(*bodies))
-    return nest.pack(answers[0], node.outputs)
+    return nests.pack(answers[0], node.outputs)
 
 
 def _branches(graphs: Sequence[BodyGraph], answers: Sequence[Any]) -> list[list[Tensor]]:
     """The leaves of both branches, of equal types; numbers and arrays take the dtype of the other branch's tensor."""
     pairs: list[tuple[Any, Any]] = []
     try:
-        nest.map(lambda a, b: pairs.append((a, b)), *answers)
-        if any(b is None or nest.children(b) is not None for _, b in pairs):
+        nests.map(lambda a, b: pairs.append((a, b)), *answers)
+        if any(b is None or nests.children(b) is not None for _, b in pairs):
             raise GraphError(f"expected the structure of {answers[0]!r}, actual {answers[1]!r}")
     except GraphError as error:
         raise GraphError(f"cond: the branches differ in structure: {error.message}") from None

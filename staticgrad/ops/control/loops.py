@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from staticgrad.base import nests as nest
+from staticgrad.base import nests
 from staticgrad.base.depth import one_level
 from staticgrad.base.errors import GraphError
 from staticgrad.base.frozen import frozen
@@ -179,7 +179,7 @@ def _scan(
     what: str, fn: Callable[[Any, Any], tuple[C, Y]], init: Any, xs: Any, length: Size | None, reverse: bool
 ) -> tuple[C, Y]:
     """The loop of ``scan``, for the function ``what``."""
-    leaves, rows = nest.flatten(init), nest.flatten(xs)
+    leaves, rows = nests.flatten(init), nests.flatten(xs)
     outer = graph_of([*leaves, *rows])
     with outer:
         carries = [lift(x, outer) for x in leaves]
@@ -190,18 +190,18 @@ def _scan(
         turn = _turn(graph)
         old = [_carried(graph, x) for x in carries]
         row = [_row(graph, x) for x in sequences]
-        answer = fn(nest.pack(init, old), nest.pack(xs, row))
+        answer = fn(nests.pack(init, old), nests.pack(xs, row))
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise GraphError(f"scan: expected the function to return (carry, y), actual {answer!r}")
         new = next_carry(what, graph, init, answer[0], carries)
-        ys = [graph.adopt(lift(y, graph), what) for y in nest.flatten(answer[1])]
+        ys = [graph.adopt(lift(y, graph), what) for y in nests.flatten(answer[1])]
     body = close(graph, [turn, *old, *row, *graph.captured.values()], [*new, *ys], what)
     attrs = LoopAttributes(body, None, len(carries), len(sequences), turns, bool(reverse))
     op = EFFECTFUL_SCAN if body.effects else SCAN
     node = outer.add(op, [*carries, *sequences, *graph.captured], attrs)
     last, stacked = node.outputs[: len(carries)], node.outputs[len(carries) :]
-    carry: C = nest.pack(init, last)
-    rows_of_results: Y = nest.pack(answer[1], stacked)
+    carry: C = nests.pack(init, last)
+    rows_of_results: Y = nests.pack(answer[1], stacked)
     return carry, rows_of_results
 
 
@@ -255,7 +255,7 @@ def while_loop(
     require_function("while_loop: cond_fn", cond_fn, "state")
     require_function("while_loop: body_fn", body_fn, "state")
     most = None if max_steps is None else integer(max_steps, "while_loop: max_steps", 0)
-    leaves = nest.flatten(init)
+    leaves = nests.flatten(init)
     outer = graph_of(leaves)
     with outer:
         carries = [lift(x, outer) for x in leaves]
@@ -265,7 +265,7 @@ def while_loop(
         with one_level("while_loop"), graph, in_body():
             turn = _turn(graph)
             old = [_carried(graph, x) for x in carries]
-            state = nest.pack(init, old)
+            state = nests.pack(init, old)
             if graph is graphs[0]:
                 results = next_carry("while_loop", graph, init, body_fn(state), carries)
             else:
@@ -279,7 +279,7 @@ def while_loop(
     attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, most)
     op = EFFECTFUL_WHILE if any(body.effects for body in bodies) else WHILE
     node = outer.add(op, [*carries, *captured], attrs)
-    last: C = nest.pack(init, node.outputs[: len(carries)])
+    last: C = nests.pack(init, node.outputs[: len(carries)])
     return last
 
 
@@ -318,10 +318,10 @@ def _row(graph: BodyGraph, x: Tensor) -> Tensor:
 def next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Sequence[Tensor]) -> list[Tensor]:
     try:
         leaves: list[Any] = []
-        nest.map(lambda _, new: leaves.append(new), init, answer)
-        if any(new is None or nest.children(new) is not None for new in leaves):
+        nests.map(lambda _, new: leaves.append(new), init, answer)
+        if any(new is None or nests.children(new) is not None for new in leaves):
             raise GraphError(f"expected the structure of {init!r}, actual {answer!r}")
     except GraphError as error:
         raise GraphError(f"{what}: the carry changes its structure: {error.message}") from None
-    places = zip(leaves, carries, nest.paths(init), strict=True)
+    places = zip(leaves, carries, nests.paths(init), strict=True)
     return [fitted(what, graph, new, x.type, path) for new, x, path in places]
