@@ -7,7 +7,7 @@
     inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)
     split        steps           -> some in parts for threads    (steps/split.py)
     prepare      steps           -> those that can be kept apart (steps/prepare.py)
-    plan kernels kernels         -> how each is run              (emit/families.py)
+    plan kernels kernels         -> how each is run              (steps/planning.py)
     schedule     steps           -> steps in order               (steps/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
@@ -26,7 +26,8 @@ from staticgrad.base.collection import collection_held
 from staticgrad.base.depth import all_levels
 from staticgrad.base.extents import OpenSize, open_sizes
 from staticgrad.compiler.describe import describe_flows
-from staticgrad.compiler.emit.entry import emit_entry, plan_kernels, share_packing
+from staticgrad.compiler.emit.entry import emit_entry
+from staticgrad.compiler.emit.families import planner_of
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.machine.modes import count_on
@@ -35,6 +36,7 @@ from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.placement.problems import Pinned
+from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.costs import step_cost
 from staticgrad.compiler.program.memories import Memory
 from staticgrad.compiler.program.plan import Plan
@@ -46,6 +48,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
+from staticgrad.compiler.steps.planning import plan_kernels, share_packing
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
 from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.split import split_reductions
@@ -70,9 +73,10 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
         if not step.optional or step.name not in options.disabled:
             region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
-    slots, steps, places = _kernels(region, options)
-    first, rest = prepare(steps, options.target) if _may_prepare(options, pinned) else ([], steps)
-    first, rest = _ordered(first, options, rest), _ordered(rest, options, first)
+    planner = planner_of(options.target)
+    slots, steps, places = _kernels(region, options, planner)
+    first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)
+    first, rest = _ordered(first, options, planner, rest), _ordered(rest, options, planner, first)
     prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
     if options.memory_budget is not None:
         from staticgrad.compiler.steps.recompute import fit
@@ -131,32 +135,36 @@ def _may_prepare(options: CompileOptions, pinned: Sequence[Pinned]) -> bool:
     return options.prepares and options.memory == "plan" and options.memory_budget is None and not pinned
 
 
-def _kernels(region: Region, options: CompileOptions) -> tuple[tuple[Slot, ...], list[Step], Places]:
+def _kernels(
+    region: Region, options: CompileOptions, planner: KernelPlanner
+) -> tuple[tuple[Slot, ...], list[Step], Places]:
     """The slots of a region, its steps, not yet in order, and where its tensors lie."""
-    part = functools.cache(functools.partial(_part, options))
-    lowered = lower(region, options.target, part, dict(options.blockings), fusion="fuse" not in options.disabled)
+    part = functools.cache(functools.partial(_part, options, planner))
+    lowered = lower(region, planner, part, dict(options.blockings), fusion="fuse" not in options.disabled)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
     return lowered.slots, split_reductions(inlined, options.target), lowered.places
 
 
-def _ordered(steps: Sequence[Step], options: CompileOptions, others: Sequence[Step] = ()) -> list[Step]:
+def _ordered(
+    steps: Sequence[Step], options: CompileOptions, planner: KernelPlanner, others: Sequence[Step] = ()
+) -> list[Step]:
     """The steps with their kernels planned, in the order in which they run. ``others`` touch the same buffers."""
-    plan_kernels(steps, options.target, options.workers)
+    plan_kernels(steps, planner, options.workers)
     order = schedule(steps, greedy="schedule" not in options.disabled)
-    order = order if "scalarize" in options.disabled else scalarize(order, options.target, others)
+    order = order if "scalarize" in options.disabled else scalarize(order, planner, others)
     if options.memory_budget is None:  # which is met where each has what is free when it runs
         share_packing(order)
     return order
 
 
-def _part(options: CompileOptions, region: Region, captured: int | None = None) -> Part:
+def _part(options: CompileOptions, planner: KernelPlanner, region: Region, captured: int | None = None) -> Part:
     """The body of a loop, from materialize to place, as a function of its own. Its feeds from number ``captured`` on
     are the same in many turns."""
-    slots, unordered, _ = _kernels(materialize(region), options)
+    slots, unordered, _ = _kernels(materialize(region), options, planner)
     packed: tuple[PackedFeed, ...] = ()
     if captured is not None and options.memory_budget is None:
-        unordered, slots, packed = packed_before(unordered, slots, captured, options.target)
-    steps = _ordered(unordered, options)
+        unordered, slots, packed = packed_before(unordered, slots, captured, planner)
+    steps = _ordered(unordered, options, planner)
     return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"), packed)
 
 

@@ -22,8 +22,6 @@ import pytest
 import staticgrad as sg
 from staticgrad.base.phases import phase, watched
 from staticgrad.compiler.emit import entry, microkernel
-from staticgrad.compiler.emit.nest import plan as nest_plan
-from staticgrad.compiler.emit.nest.facts import analyse
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
@@ -36,6 +34,8 @@ from staticgrad.compiler.passes import PASSES, loops
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.placement import placement
 from staticgrad.compiler.placement.placement import Interval, place
+from staticgrad.compiler.plans.nest import plan as nest_plan
+from staticgrad.compiler.plans.nest.facts import analyse
 from staticgrad.compiler.program.memories import Temp
 from staticgrad.compiler.program.schedule import ancestors, dependencies, schedule
 from staticgrad.compiler.program.step import Step

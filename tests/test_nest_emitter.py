@@ -15,14 +15,14 @@ from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, 
 
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.nest.facts import dtype_of, simplify
-from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function
-from staticgrad.compiler.emit.nest.plan import plan_nest, spans_of
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.target import AVX2, AVX512, GENERIC, Target
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.nest.facts import dtype_of, simplify
+from staticgrad.compiler.plans.nest.indices import narrowed
+from staticgrad.compiler.plans.nest.plan import plan_nest, spans_of
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 

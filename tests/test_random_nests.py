@@ -12,9 +12,9 @@ import pytest
 from support.nests import F32, F64, I32, I64, U8, Array, B, check, op
 from support.targets import EVERY
 
-from staticgrad.compiler.emit.nest.facts import analyse
 from staticgrad.compiler.kernels.nest import Access, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.target import named
+from staticgrad.compiler.plans.nest.facts import analyse
 from staticgrad.graph.optable import OPS
 
 

@@ -13,27 +13,25 @@ until the first write of state.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.base.config import host_arch
-from staticgrad.base.extents import OpenSizeError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
 from staticgrad.base.types import sizes
-from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
+from staticgrad.compiler.emit.families import emit_kernel
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.memories import SCRATCH, Memory, Operand, Temp
+from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.plan import Plan
 from staticgrad.compiler.program.program import POISON
 from staticgrad.compiler.program.slots import Check, CollectiveSlot, Prepared, SizesSlot, Slot
-from staticgrad.compiler.program.step import Branch, Loop, Step
+from staticgrad.compiler.program.step import Branch, Loop, Step, asking
 
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers
@@ -55,39 +53,6 @@ class ModuleText:
     checks: tuple[Check, ...]
     shares: bool  # some kernel can use a pool
     polls: bool  # it looks whether it shall end
-
-
-@contextlib.contextmanager
-def asking(step: Step) -> Iterator[None]:
-    """Let what has to be known about sizes inside name the step."""
-    try:
-        yield
-    except OpenSizeError as error:
-        error.asked_by(step.name, step.source)
-        raise
-
-
-@phase("plan kernels")
-def plan_kernels(steps: Sequence[Step], target: Target, workers: int) -> None:
-    """Decide how each kernel is run, and give its step the buffer that it needs beside its operands."""
-    for step in steps:
-        if step.kernel is not None:
-            with asking(step):
-                step.planned = planned = plan_kernel(step.kernel, target)
-            nbytes = planned.scratch_bytes(workers)
-            if nbytes:
-                step.scratch = Temp(f"{step.name}.scratch", nbytes, f"{SCRATCH} of one kernel", step.source)
-
-
-def share_packing(steps: Sequence[Step]) -> None:
-    """Give the steps that pack operands one buffer for that in place of one each: the next product finds in a cache
-    what the last one has packed into."""
-    packing = [step for step in steps if step.scratch is not None and step.planned is not None and step.planned.packs]
-    if packing:
-        nbytes = max(step.scratch.nbytes for step in packing if step.scratch is not None)
-        shared = Temp("packing", nbytes, f"{SCRATCH} of all products", None)
-        for step in packing:
-            step.scratch = shared
 
 
 class _Main:

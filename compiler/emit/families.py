@@ -19,7 +19,6 @@ from typing import Any
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
-from staticgrad.compiler.emit.nest.facts import literals_of
 from staticgrad.compiler.emit.versions import Versions, emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
@@ -27,6 +26,8 @@ from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import KernelPlan, Planned, PlannedKernel
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.facts import literals_of
+from staticgrad.compiler.plans.planner import KernelPlanner
 
 Write = Callable[[IRModule, Any, str], None]
 
@@ -50,6 +51,15 @@ def family_of(kernel: type) -> Family:
 def plan_kernel(kernel: Kernel, target: Target) -> Planned:
     """The plan of a kernel on a target."""
     return family_of(type(kernel)).plan(kernel, target)
+
+
+def planner_of(target: Target) -> KernelPlanner:
+    """The planner of a target, by the families of kernels."""
+    return KernelPlanner(
+        target,
+        lambda kernel: plan_kernel(kernel, target),
+        lambda kernel, number: packed_kernel(kernel, target, number),
+    )
 
 
 def packed_kernel(kernel: Kernel, target: Target, number: int) -> Planned | None:

@@ -25,6 +25,7 @@ from staticgrad.compiler.emit.llvm import (
     memory_type,
     vector,
 )
+from staticgrad.compiler.plans.chunks import powers_of_two
 
 
 def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
@@ -139,11 +140,6 @@ def vector_parts(
             parts.append(VectorPart(f, dtype, whole, count, size, vector(element, size), there=True))
             whole = f.add(whole, size)
     return parts
-
-
-def powers_of_two(count: int) -> list[int]:
-    """The powers of two that add up to ``count``, the largest first."""
-    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
 
 
 # -- several vectors at a time --------------------------------------------------------------------------------------

@@ -18,25 +18,8 @@ from collections.abc import Sequence
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value, is_number
-from staticgrad.compiler.machine.target import Target
 
-MOST_CHUNKS = 64
 NO_POOL = Value("null", "ptr")
-
-
-def wanted_chunks(seconds: float, target: Target) -> int:
-    """The number of chunks into which work is cut that takes ``seconds`` on one core; 1 where it is not cut."""
-    machine = target.machine
-    seconds *= machine.divisor
-    if seconds < machine.worth_sharing:
-        return 1
-    return max(2, min(MOST_CHUNKS, int(seconds / machine.chunk_seconds)))
-
-
-def cut(units: int, chunks: int) -> tuple[int, int]:
-    """``units`` of work in about ``chunks`` chunks: how many units one takes, and how many chunks that makes."""
-    size = -(-units // max(1, min(units, chunks)))
-    return size, -(-units // size)
 
 
 @frozen

@@ -161,3 +161,23 @@ def _access(access: Access) -> str:
 
 def _guard(guard: int | None) -> str:
     return "" if guard is None else f" where v{guard}"
+
+
+def accumulator_dtype(kind: ReduceKind, dtype: np.dtype) -> np.dtype:
+    """The dtype in which a reduction to ``dtype`` runs."""
+    return np.dtype(np.bool_) if kind in ("any", "all") else dtype
+
+
+def identity(kind: ReduceKind, dtype: np.dtype) -> float | int | bool:
+    """The value of a reduction over nothing; for max and min the smallest and largest of the dtype."""
+    if kind in ("sum", "any"):
+        return 0
+    if kind in ("prod", "all"):
+        return 1
+    largest = kind == "min"
+    if dtype.kind == "f":
+        return float("inf") if largest else float("-inf")
+    if dtype.kind == "b":
+        return largest
+    info = np.iinfo(dtype)
+    return int(info.max if largest else info.min)

@@ -25,9 +25,9 @@ from staticgrad.base.extents import is_same, largest
 from staticgrad.base.frozen import record
 from staticgrad.base.phases import phase
 from staticgrad.base.types import sizes
-from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
+from staticgrad.compiler.plans.nest.facts import node_cost
 from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.graph.graph import Node, Tensor
 

@@ -19,7 +19,6 @@ from staticgrad.base.extents import is_open, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
 from staticgrad.base.types import bool_, int64, sizes
-from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
@@ -27,7 +26,7 @@ from staticgrad.compiler.kernels.routines import lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.program.slots import CallbackSlot, Check, CheckKind, Slot, collective_slot
@@ -71,14 +70,14 @@ class Lowering:
     def __init__(
         self,
         region: Region,
-        target: Target,
+        planner: KernelPlanner,
         part: LowerPart,
         groups: list[Group],
         group_of: dict[Node, Group],
         deferred: set[Node],
         blockings: Mapping[Contraction, Blocking],
     ) -> None:
-        self.region, self.target, self.part, self.blockings = region, target, part, blockings
+        self.region, self.planner, self.part, self.blockings = region, planner, part, blockings
         self.groups, self.group_of, self.deferred = groups, group_of, deferred
         self.steps: list[Step] = []
         self.users = users_of(self.region)
@@ -171,7 +170,7 @@ class Lowering:
         if group.nodes:
             strides = self.places.strides_of(result)
             if not needed:
-                strides = plan_kernel(replace(kernel, store_raw=False), self.target).raw_strides
+                strides = self.planner.plan(replace(kernel, store_raw=False)).raw_strides
             raw = Raw(result, strides, tuple(operand.memory for operand in operands))
             builder = NestBuilder(self.places, group.domain, raw=raw)
             self._fill_builder(group, builder)
@@ -497,7 +496,12 @@ def _state_key(node: Node) -> tuple[Op, str]:
 
 @phase("lower")
 def lower(
-    region: Region, target: Target, part: LowerPart, blockings: Mapping[Contraction, Blocking], *, fusion: bool = True
+    region: Region,
+    planner: KernelPlanner,
+    part: LowerPart,
+    blockings: Mapping[Contraction, Blocking],
+    *,
+    fusion: bool = True,
 ) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again. Products
     among the ``blockings`` get these."""
@@ -506,7 +510,7 @@ def lower(
     while True:
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.role == "store" and _state_key(n) in keys}
-        lowering = Lowering(region, target, part, groups, group_of, deferred, blockings)
+        lowering = Lowering(region, planner, part, groups, group_of, deferred, blockings)
         steps = lowering.run()
         clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:

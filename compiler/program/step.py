@@ -18,12 +18,13 @@ result and in a spare buffer of the loop's scratch memory, such that the last tu
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from staticgrad.base.errors import SourceLine
-from staticgrad.base.extents import highest, largest
+from staticgrad.base.extents import OpenSizeError, highest, largest
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Packing
@@ -333,3 +334,13 @@ def with_nest(step: Step, nest: Nest, operands: Sequence[Operand]) -> Step:
         after=list(step.after),
         flops=computes * math.prod(nest.dims),
     )
+
+
+@contextlib.contextmanager
+def asking(step: Step) -> Iterator[None]:
+    """Let what has to be known about sizes inside name the step."""
+    try:
+        yield
+    except OpenSizeError as error:
+        error.asked_by(step.name, step.source)
+        raise

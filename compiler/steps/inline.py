@@ -22,13 +22,13 @@ from staticgrad.base.extents import OpenSizeError, is_open, largest, proven
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
-from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, closure, contractions, cost_of, dtype_of
-from staticgrad.compiler.emit.nest.plan import vector_lanes
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.facts import Facts, access_of, analyse, closure, contractions, cost_of, dtype_of
+from staticgrad.compiler.plans.nest.plan import vector_lanes
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.schedule import Event, dependencies
 from staticgrad.compiler.program.slots import GradSlot, StateSlot

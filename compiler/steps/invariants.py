@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from staticgrad.base.phases import phase
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.kernels.matrix import Packing
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Temp
 from staticgrad.compiler.program.slots import FeedSlot, Slot
 from staticgrad.compiler.program.step import PackedFeed, Step, placed, replaced
@@ -21,7 +21,7 @@ from staticgrad.compiler.steps.prepare import packed_apart
 
 @phase("prepare")
 def packed_before(
-    steps: Sequence[Step], slots: tuple[Slot, ...], captured: int, target: Target
+    steps: Sequence[Step], slots: tuple[Slot, ...], captured: int, planner: KernelPlanner
 ) -> tuple[list[Step], tuple[Slot, ...], tuple[PackedFeed, ...]]:
     """The steps, slots and packed feeds of a body whose feeds from number ``captured`` on are invariant."""
     first = 1 + max((slot.index for slot in slots if isinstance(slot, FeedSlot)), default=-1)
@@ -32,7 +32,7 @@ def packed_before(
         return isinstance(memory, FeedSlot) and captured <= memory.index < first
 
     def given(step: Step) -> list[Step] | None:
-        apart = packed_apart(step, target, lasts)
+        apart = packed_apart(step, planner, lasts)
         if apart is None:
             return None
         packing, rest = apart

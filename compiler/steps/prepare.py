@@ -19,12 +19,11 @@ from dataclasses import replace
 from staticgrad.base.extents import largest, open_sizes
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
-from staticgrad.compiler.emit.families import packed_kernel, plan_kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing, with_raw_strides
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.modes import took
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.slots import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.program.step import Step, replaced
@@ -34,11 +33,11 @@ MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what
 
 
 @phase("prepare")
-def prepare(steps: Sequence[Step], target: Target) -> tuple[list[Step], list[Step]]:
+def prepare(steps: Sequence[Step], planner: KernelPlanner) -> tuple[list[Step], list[Step]]:
     """The steps in two groups: what can be prepared, which may be nothing, and the rest."""
     if any(isinstance(memory, StateSlot | GradSlot) for step in steps for memory in (*step.writes, *step.adds)):
         return [], list(steps)
-    apart = replaced(steps, lambda step: packed_apart(step, target, lambda memory: isinstance(memory, StateSlot)))
+    apart = replaced(steps, lambda step: packed_apart(step, planner, lambda memory: isinstance(memory, StateSlot)))
     made = _prepared(apart, apart)
     first, rest = _groups(apart, made)
     if _grows(first, kept_buffers(first, rest)):
@@ -73,21 +72,21 @@ def _groups(steps: Sequence[Step], made: set[Step]) -> tuple[list[Step], list[St
     return [step for step in steps if step in made], [step for step in steps if step not in made]
 
 
-def packed_apart(step: Step, target: Target, lasts: Callable[[Memory], bool]) -> list[Step] | None:
+def packed_apart(step: Step, planner: KernelPlanner, lasts: Callable[[Memory], bool]) -> list[Step] | None:
     """The packing by a matrix kernel of an operand that ``lasts``, and the kernel that is given it packed; None where
     the kernel had better pack it itself, or not."""
     if not isinstance(step.kernel, Contraction | Convolution):
         return None
     bare = replace(step.kernel, epilogue=None)
     for number, operand in reversed(tuple(enumerate(step.operands[:2]))):
-        planned = packed_kernel(bare, target, number) if lasts(operand.memory) else None
+        planned = planner.packed(bare, number) if lasts(operand.memory) else None
         if planned is not None:
-            return _packing_and_rest(step, bare, number, planned, target)
+            return _packing_and_rest(step, bare, number, planned, planner)
     return None
 
 
 def _packing_and_rest(
-    step: Step, bare: Contraction | Convolution, number: int, planned: Planned, target: Target
+    step: Step, bare: Contraction | Convolution, number: int, planned: Planned, planner: KernelPlanner
 ) -> list[Step]:
     assert isinstance(step.kernel, Contraction | Convolution)
     operand = step.operands[number]
@@ -102,18 +101,18 @@ def _packing_and_rest(
     )  # fmt: skip
     operands = (*step.operands[:number], Operand(packed), *step.operands[number + 1 :])
     reads = tuple(m for m in step.reads if m != operand.memory or m in others)
-    epilogue = _moved(step.kernel.epilogue, bare, replace(bare, packed=number), target)
+    epilogue = _moved(step.kernel.epilogue, bare, replace(bare, packed=number), planner)
     given = replace(step.kernel, packed=number, epilogue=epilogue)
     return [packing, replace(step, kernel=given, operands=operands, reads=(*reads, packed))]
 
 
 def _moved(
-    epilogue: Nest | None, kernel: Contraction | Convolution, other: Contraction | Convolution, target: Target
+    epilogue: Nest | None, kernel: Contraction | Convolution, other: Contraction | Convolution, planner: KernelPlanner
 ) -> Nest | None:
     """The epilogue of ``kernel`` as that of ``other``, which may hand on its raw result with other strides."""
     if epilogue is None:
         return None
-    before, after = plan_kernel(kernel, target).raw_strides, plan_kernel(other, target).raw_strides
+    before, after = planner.plan(kernel).raw_strides, planner.plan(other).raw_strides
     return with_raw_strides(epilogue, before, after)
 
 

@@ -23,14 +23,13 @@ import numpy as np
 from staticgrad.base.extents import is_open, open_sizes
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
-from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.nest.facts import Facts, analyse, closure, cost_of, dtype_of
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.facts import Facts, analyse, closure, cost_of, dtype_of
+from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.step import Step, with_nest
 from staticgrad.graph.optable import NO_ATTRIBUTES, OPS
@@ -51,7 +50,7 @@ class _Small:
 
 
 @phase("scalarize")
-def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()) -> list[Step]:
+def scalarize(steps: Sequence[Step], planner: KernelPlanner, others: Sequence[Step] = ()) -> list[Step]:
     """The steps with runs of small nests joined. ``others`` are steps that may touch the same buffers."""
     users = Counter(memory for step in (*steps, *others) for memory in step.memories)
     found: list[Step] = []
@@ -60,7 +59,7 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
 
     def close() -> None:
         if len(run) > 1:
-            joint = _joint(run, users, target)
+            joint = _joint(run, users, planner)
             took("scalarize: small nests joined")
             took("scalarize: small products joined", any(isinstance(small.step.kernel, Contraction) for small in run))
             found.append(joint)
@@ -227,7 +226,7 @@ def _fits(run: Sequence[_Small], small: _Small) -> bool:
     )
 
 
-def _joint(run: Sequence[_Small], users: Counter[Memory], target: Target) -> Step:
+def _joint(run: Sequence[_Small], users: Counter[Memory], planner: KernelPlanner) -> Step:
     steps = [small.step for small in run]
     operands = list(dict.fromkeys(operand for small in run for operand in small.operands))
     own = Counter(memory for step in steps for memory in step.memories)
@@ -246,7 +245,7 @@ def _joint(run: Sequence[_Small], users: Counter[Memory], target: Target) -> Ste
     nest = _written([(small.nest, small.operands) for small in run], operands, passing)
     joint = with_nest(joint, nest, operands)
     assert joint.kernel is not None
-    joint.planned = plan_kernel(joint.kernel, target)
+    joint.planned = planner.plan(joint.kernel)
     return joint
 
 

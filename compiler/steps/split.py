@@ -23,12 +23,12 @@ from staticgrad.base.extents import is_open, largest, lowest, open_sizes
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
-from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, cost_of, operands, simplify
-from staticgrad.compiler.emit.nest.plan import NestPlan, block_of_rows, plan_nest, seconds_of, vector_lanes
-from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.nest.facts import Facts, access_of, analyse, cost_of, operands, simplify
+from staticgrad.compiler.plans.nest.plan import NestPlan, block_of_rows, plan_nest, seconds_of, vector_lanes
 from staticgrad.compiler.program.memories import Operand, Temp
 from staticgrad.compiler.program.step import Step, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of

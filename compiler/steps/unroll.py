@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from staticgrad.base.extents import is_open
-from staticgrad.compiler.emit.nest.facts import analyse, cost_of
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Nest, Store
+from staticgrad.compiler.plans.nest.facts import analyse, cost_of
 
 LONGEST = 64  # indices that are unrolled
 MOST_INSTRUCTIONS = 512  # of a body after unrolling

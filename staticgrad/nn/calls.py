@@ -19,7 +19,7 @@ from staticgrad.graph.naming import Place
 from staticgrad.graph.warned import Call, History
 
 
-class Module(Protocol):
+class CalledModule(Protocol):
     """The part of a module of layers that is noted."""
 
     @property
@@ -40,7 +40,7 @@ class _Open(threading.local):
 _open = _Open()
 
 
-def _history(module: Module) -> History:
+def _history(module: CalledModule) -> History:
     place = module._holder_place
     found = _histories.get(place)
     if found is None:
@@ -48,7 +48,7 @@ def _history(module: Module) -> History:
     return found
 
 
-def note_read(module: Module, training: bool) -> None:
+def note_read(module: CalledModule, training: bool) -> None:
     """A module has looked at its mode; only a call declares something by it."""
     if _open.modes is not None:
         history = _history(module)
@@ -56,12 +56,12 @@ def note_read(module: Module, training: bool) -> None:
         _open.modes[history] = training
 
 
-def note_switch(module: Module, training: bool) -> None:
+def note_switch(module: CalledModule, training: bool) -> None:
     """The mode of a module has changed."""
     _history(module).switch(training)
 
 
-def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(module: CalledModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what ``module.forward`` returns; the call is noted if no other is running in this thread."""
     if _open.modes is not None:
         return module.forward(*args, **kwargs)

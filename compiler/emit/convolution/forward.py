@@ -56,9 +56,10 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import quotient, wanted_chunks
+from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses

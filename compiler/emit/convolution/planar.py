@@ -40,9 +40,9 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying

@@ -43,10 +43,11 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import divide, quotient, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
 PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms

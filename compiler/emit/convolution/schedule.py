@@ -20,18 +20,10 @@ from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import span
-from staticgrad.compiler.emit.parallel import (
-    ChunkFunction,
-    ChunkTable,
-    chunk_range,
-    cut,
-    divide,
-    open_part,
-    run_chunks,
-    wanted_chunks,
-)
+from staticgrad.compiler.emit.parallel import ChunkFunction, ChunkTable, chunk_range, divide, open_part, run_chunks
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import cut, wanted_chunks
 
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end

@@ -38,9 +38,10 @@ from staticgrad.compiler.emit.microkernel import (
     round_up,
     span,
 )
-from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel, wanted_chunks
+from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that

@@ -38,9 +38,10 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tiling_cost,
 )
-from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
+from staticgrad.compiler.emit.parallel import unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import wanted_chunks
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about

@@ -39,7 +39,32 @@ from staticgrad.compiler.emit.llvm import (
     value_type,
     vector,
 )
-from staticgrad.compiler.emit.nest.facts import (
+from staticgrad.compiler.emit.nest.memory import LoopScope, Memory, VectorBlock, from_memory, to_memory
+from staticgrad.compiler.emit.nest.reduction import (
+    across_lanes,
+    across_rows,
+    combine,
+    combine_all,
+    combine_pair,
+    neutral,
+)
+from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
+from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
+from staticgrad.compiler.kernels.nest import (
+    Compute,
+    Constant,
+    Iota,
+    Load,
+    Nest,
+    Reduce,
+    ReduceKind,
+    Store,
+    accumulator_dtype,
+)
+from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.machine.modes import took, took_plan
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.facts import (
     access_of,
     closure,
     dtype_of,
@@ -47,8 +72,7 @@ from staticgrad.compiler.emit.nest.facts import (
     lane_operands,
     literals_of,
 )
-from staticgrad.compiler.emit.nest.memory import LoopScope, Memory, VectorBlock, from_memory, to_memory
-from staticgrad.compiler.emit.nest.plan import (
+from staticgrad.compiler.plans.nest.plan import (
     AHEAD,
     LONGEST_CHAIN,
     NARROWEST_TILE,
@@ -59,21 +83,6 @@ from staticgrad.compiler.emit.nest.plan import (
     plan_nest,
     plan_ranged,
 )
-from staticgrad.compiler.emit.nest.reduction import (
-    accumulator_dtype,
-    across_lanes,
-    across_rows,
-    combine,
-    combine_all,
-    combine_pair,
-    neutral,
-)
-from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
-from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
-from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
-from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.compiler.machine.modes import took, took_plan
-from staticgrad.compiler.machine.target import Target
 from staticgrad.graph.optable import OPS
 
 SHORTEST_BLOCK = 128

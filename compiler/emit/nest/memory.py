@@ -16,11 +16,11 @@ from staticgrad.base.extents import is_open
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.emit.lanes import leading_lanes, mask_of, prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.plans.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 
 
 @frozen

@@ -11,27 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
-from staticgrad.compiler.kernels.nest import ReduceKind
-
-
-def accumulator_dtype(kind: ReduceKind, dtype: np.dtype) -> np.dtype:
-    """The dtype in which a reduction to ``dtype`` runs."""
-    return np.dtype(np.bool_) if kind in ("any", "all") else dtype
-
-
-def identity(kind: ReduceKind, dtype: np.dtype) -> float | int | bool:
-    """The value of a reduction over nothing; for max and min the smallest and largest of the dtype."""
-    if kind in ("sum", "any"):
-        return 0
-    if kind in ("prod", "all"):
-        return 1
-    largest = kind == "min"
-    if dtype.kind == "f":
-        return float("inf") if largest else float("-inf")
-    if dtype.kind == "b":
-        return largest
-    info = np.iinfo(dtype)
-    return int(info.max if largest else info.min)
+from staticgrad.compiler.kernels.nest import ReduceKind, identity
 
 
 def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) -> Value:

@@ -15,21 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from staticgrad.base.extents import highest, is_open, largest, lowest
+from staticgrad.base.extents import is_open, lowest
 from staticgrad.compiler.emit.lanes import joined, leading_lanes, transposed
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
-from staticgrad.compiler.kernels.nest import Access
-
-
-def tile_width(size: int, lanes: int) -> int:
-    """The number of columns of a tile: a power of two, the lanes at most."""
-    return min(lanes, 1 << (highest(size) - 1).bit_length())
-
-
-def column_count(size: int, lanes: int) -> int:
-    """The number of columns that scratch memory needs room for."""
-    width = tile_width(size, lanes)
-    return -(-highest(size) // width) * width if is_open(size) else size
+from staticgrad.compiler.plans.nest.columns import tile_width
 
 
 class Tiles:
@@ -116,8 +105,3 @@ class Tiles:
 
     def _element(self, rows: Value, start: Index, row: int) -> Value:
         return self.f.offset(rows, self.f.add(self.f.mul(row, self.step), start), self.element)
-
-
-def is_staged(access: Access, vector_dim: int, inner: int) -> bool:
-    """True if lanes along ``vector_dim`` are rows whose elements lie side by side along ``inner``."""
-    return not access.terms and access.strides[inner] == 1 and largest(access.strides[vector_dim]) > 1

@@ -15,7 +15,7 @@ from typing import Any
 from staticgrad.base.extents import largest, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value
-from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
+from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.kernels.routines import (
@@ -32,6 +32,7 @@ from staticgrad.compiler.kernels.routines import (
 )
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import cut, wanted_chunks
 
 ALIGNMENT = 64
 FEW = 2  # a part of the pieces that are run together: fewer are run alone, in less memory

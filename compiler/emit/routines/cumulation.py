@@ -19,8 +19,8 @@ import numpy as np
 from staticgrad.base.extents import highest, is_open, lowest, proven
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
-from staticgrad.compiler.emit.nest.reduction import combine, identity
-from staticgrad.compiler.kernels.nest import ReduceKind
+from staticgrad.compiler.emit.nest.reduction import combine
+from staticgrad.compiler.kernels.nest import ReduceKind, identity
 from staticgrad.compiler.kernels.routines import Cumulation
 from staticgrad.compiler.machine.target import Target
 

@@ -20,8 +20,12 @@ import numpy as np
 
 from staticgrad.base.extents import highest, is_open, is_same, largest, lowest
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.lanes import powers_of_two
-from staticgrad.compiler.emit.nest.facts import (
+from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import cut, powers_of_two, wanted_chunks
+from staticgrad.compiler.plans.nest.columns import column_count, is_staged, tile_width
+from staticgrad.compiler.plans.nest.facts import (
     Facts,
     access_of,
     analyse,
@@ -35,12 +39,7 @@ from staticgrad.compiler.emit.nest.facts import (
     split_outer,
     stores_of,
 )
-from staticgrad.compiler.emit.nest.indices import narrowed
-from staticgrad.compiler.emit.nest.tiles import column_count, is_staged, tile_width
-from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.machine.machine import LINE
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.indices import narrowed
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
 KEEP_COST = 10

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from staticgrad.base.extents import highest, is_open, lowest
-from staticgrad.compiler.emit.nest.facts import operands
 from staticgrad.compiler.kernels.nest import Compute, Constant, Instr, Iota, Nest
+from staticgrad.compiler.plans.nest.facts import operands
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 BOUNDS = np.iinfo(INT32)

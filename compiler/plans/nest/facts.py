@@ -22,8 +22,7 @@ import numpy as np
 from staticgrad.base.extents import proven
 from staticgrad.base.frozen import frozen
 from staticgrad.base.reach import reach
-from staticgrad.compiler.emit.nest.reduction import identity
-from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store, identity
 from staticgrad.compiler.machine.op_costs import op_cost
 from staticgrad.graph.graph import Node
 from staticgrad.graph.optable import NO_ATTRIBUTES
