@@ -15,14 +15,14 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.binary import binary
-from staticgrad.compiler.emit.contraction.blocking import blockings
-from staticgrad.compiler.emit.contraction.plan import plan_of
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.machine.target import AVX2, TARGETS
 from staticgrad.compiler.native import cache
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.plans.contraction.blocking import blockings
+from staticgrad.compiler.plans.contraction.plan import plan_of
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
 from staticgrad.runtime.running.native import NativeRunner

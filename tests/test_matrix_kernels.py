@@ -20,7 +20,6 @@ from support.selection import pairwise
 from support.targets import EVERY, HERE
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution import planar, products
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
@@ -30,6 +29,7 @@ from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.reference import run_kernel
 from staticgrad.compiler.machine.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.contraction import plan as contraction_plan
 from staticgrad.runtime.parts.threads import pool_address
 
 Direction = Literal["forward", "input_grad", "weight_grad"]

@@ -33,12 +33,12 @@ from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import span
-from staticgrad.compiler.emit.versions import Versions
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.target import current_target, named
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.versions import Versions
 from staticgrad.runtime.parts.threads import pool_address
 
 F64 = np.dtype("float64")

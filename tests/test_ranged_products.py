@@ -18,14 +18,14 @@ from support.selection import rotating
 from support.targets import HERE
 
 from staticgrad.base.extents import OpenSize, at_sizes, extent_of, open_sizes
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
-from staticgrad.compiler.emit.contraction import versions
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.machine.target import TARGETS, Target, current_target
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.contraction import plan as contraction_plan
+from staticgrad.compiler.plans.contraction import versions
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.runtime.parts.threads import pool_address
 

@@ -17,13 +17,13 @@ from support.targets import CURRENT, EVERY
 
 import staticgrad as sg
 from staticgrad.compiler import pipeline
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
-from staticgrad.compiler.emit.contraction.plan import ContractionPlan
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Compute, Nest
 from staticgrad.compiler.kernels.reference import Noise
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.memory import plan as memory_plan
+from staticgrad.compiler.plans.contraction import plan as contraction_plan
+from staticgrad.compiler.plans.contraction.plan import ContractionPlan
 from staticgrad.compiler.program.memories import Temp
 from staticgrad.compiler.program.step import Step
 from staticgrad.compiler.regions.verify import VerifyError

@@ -19,7 +19,7 @@ from typing import Any
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
-from staticgrad.compiler.emit.versions import Versions, emit_versions
+from staticgrad.compiler.emit.versions import emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import literals_of
 from staticgrad.compiler.plans.planner import KernelPlanner
+from staticgrad.compiler.plans.versions import Versions
 
 Write = Callable[[IRModule, Any, str], None]
 
@@ -143,7 +144,8 @@ def _routines() -> Family:
 
 def _contractions() -> Family:
     from staticgrad.compiler.emit.contraction import kernel as contraction
-    from staticgrad.compiler.emit.contraction import plain, plan, versions
+    from staticgrad.compiler.emit.contraction.plain import emit_product
+    from staticgrad.compiler.plans.contraction import plain, plan, versions
 
     def planned(kernel: Contraction, target: Target) -> Planned:
         if plain.always_suits(kernel, target):
@@ -156,7 +158,7 @@ def _contractions() -> Family:
         return not spares and plan.takes_packed(kernel, target, number)
 
     def emit(module: IRModule, planned: PlannedKernel[Contraction, Any], name: str) -> None:
-        how = plain.emit_product if isinstance(planned.plan, plain.PlainProduct) else contraction.emit_contraction
+        how = emit_product if isinstance(planned.plan, plain.PlainProduct) else contraction.emit_contraction
         how(module, planned, name, _epilogue(module, planned.kernel))
 
     return Family(planned, once(emit), _packed_if(takes_packed), contraction.emit_packing)

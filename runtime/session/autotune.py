@@ -1,7 +1,7 @@
 """Autotuning: which blocking of each matrix product is fastest here, as measured.
 
 Input: a region, the options that it shall be compiled with, and the state that it runs on. Output: the same
-options with the ``blockings`` that were found. What these are, ``emit/contraction/blocking.py`` says: the usual one of
+options with the ``blockings`` that were found. What these are, ``plans/contraction/blocking.py`` says: the usual one of
 each product and a few more that seem almost as fast, all of which add the terms of an element in the same order.
 
 Programs that note the time after each step are compiled, one with all usual blockings and as many more as there are
@@ -26,13 +26,13 @@ import numpy as np
 from staticgrad.base.errors import StaticGradError
 from staticgrad.base.types import TensorType, is_floating, sizes
 from staticgrad.compiler.binary import Binary
-from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.machine.target import processor
 from staticgrad.compiler.native import cache
 from staticgrad.compiler.native.module import load_code, machine_code
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.plans.contraction.blocking import blockings
 from staticgrad.compiler.program.program import Program
 from staticgrad.compiler.program.slots import CallbackSlot, CollectiveSlot
 from staticgrad.compiler.regions.region import Region

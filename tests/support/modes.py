@@ -16,9 +16,9 @@ from typing import get_args
 
 import staticgrad.compiler
 from staticgrad.compiler.emit import convolution
-from staticgrad.compiler.emit.contraction.plan import ContractionPlan
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.machine import modes
+from staticgrad.compiler.plans.contraction.plan import ContractionPlan
 from staticgrad.compiler.plans.nest.plan import NestPlan
 
 COMPILER = Path(staticgrad.compiler.__path__[0])

@@ -9,8 +9,9 @@ import numpy as np
 
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
-from staticgrad.compiler.emit.microkernel import Matrix, multiply_add, tile_lanes
+from staticgrad.compiler.emit.microkernel import Matrix, multiply_add
 from staticgrad.compiler.emit.nest.reduction import across_lanes
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 DOT_ROWS = 8  # at a time
 

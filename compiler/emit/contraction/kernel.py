@@ -17,13 +17,7 @@ from collections.abc import Iterator, Sequence
 from staticgrad.base.extents import is_same, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.contraction.dots import emit_dots
-from staticgrad.compiler.emit.contraction.narrow import interleave
-from staticgrad.compiler.emit.contraction.plan import (
-    ContractionChunks,
-    ContractionPlan,
-    PlannedContraction,
-    batch_strides,
-)
+from staticgrad.compiler.emit.contraction.interleave import interleave
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import (
@@ -33,6 +27,8 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     copy_matrix,
     pack_panel,
+    row_start,
+    rows_of,
     span,
 )
 from staticgrad.compiler.emit.parallel import (
@@ -46,6 +42,12 @@ from staticgrad.compiler.emit.parallel import (
 )
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.plans.contraction.plan import (
+    ContractionChunks,
+    ContractionPlan,
+    PlannedContraction,
+    batch_strides,
+)
 
 
 def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, epilogue: str | None) -> None:
@@ -215,7 +217,7 @@ class _ContractionEmitter:
 
     def piece(self, batch: list[Index], block: _OperandBlock, strip: Range, panels: Range) -> None:
         plan, f, way = self.plan, self.f, self.plan.way
-        rows = plan.tiling.rows_of(f, *panels)
+        rows = rows_of(f, plan.tiling, *panels)
         if plan.dots:
             self._dots(batch, rows)
             return
@@ -271,7 +273,7 @@ class _ContractionEmitter:
         a = self._at(self._a(batch), (row0, way.a[0]), (start, way.a[1]))
         a_row, a_step = way.a
         if plan.pack_a:
-            rows, least = f.sub(tiling.row_start(f, panels[1]), row0), min(plan.last_pass, tiling.heights()[-1])
+            rows, least = f.sub(row_start(f, tiling, panels[1]), row0), min(plan.last_pass, tiling.heights()[-1])
             a_row, a_step = plan.packed_a_strides
             packed = Matrix(self.packed_a, a_row, a_step)
             copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, least, asks=plan.has_open_sizes())
@@ -289,7 +291,7 @@ class _ContractionEmitter:
         tiles = (columns, panels)
         with span(f, *tiles[plan.rows_first]) as outer, span(f, *tiles[not plan.rows_first]) as inner:
             i, j = (outer, inner) if plan.rows_first else (inner, outer)
-            along, row = f.sub(j, columns[0]), f.sub(tiling.row_start(f, i), row0)
+            along, row = f.sub(j, columns[0]), f.sub(row_start(f, tiling, i), row0)
             c_at = self._at(c, (along, tiling.width), (row, c_stride))
             at = TileOperands(
                 self._at(a, (row, a_row)), a_row, a_step, self._at(b, (along, b_panel)), b_stride, c_at, c_stride,

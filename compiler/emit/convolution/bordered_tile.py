@@ -21,11 +21,11 @@ from staticgrad.compiler.emit.microkernel import (
     MicroTile,
     TileOperands,
     TileWriter,
-    Tiling,
     choose_below,
     choose_tile,
     multiply_add,
 )
+from staticgrad.compiler.plans.tiles import Tiling
 
 _PARAMS = ("ptr", INDEX, INDEX, INDEX, "ptr", INDEX, "ptr", *[INDEX] * 8)
 

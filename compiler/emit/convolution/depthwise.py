@@ -22,10 +22,11 @@ from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, ph
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.convolution.weights_store import finish_weights, store_sums
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round_up, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import aligned_bytes, round_up, tile_lanes
 
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
 CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end

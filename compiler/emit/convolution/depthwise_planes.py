@@ -26,11 +26,12 @@ from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights, within
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.llvm import Function, Index, Value, vector
-from staticgrad.compiler.emit.microkernel import fill_zero, round_up, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import round_up, tile_lanes
 
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues

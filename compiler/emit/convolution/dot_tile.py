@@ -16,7 +16,7 @@ import numpy as np
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import INDEX, Function, IRModule, Value, integer, memory_type, vector
-from staticgrad.compiler.emit.microkernel import tile_lanes
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 _PARAMS = ("ptr", INDEX, "ptr", INDEX, "ptr", *[INDEX] * 5)
 

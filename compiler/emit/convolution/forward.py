@@ -46,20 +46,12 @@ from staticgrad.compiler.emit.convolution.taps import (
 )
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import (
-    TileOperands,
-    Tiling,
-    call_tile,
-    choose_tiling,
-    opened,
-    round_up,
-    span,
-    tile_lanes,
-)
+from staticgrad.compiler.emit.microkernel import TileOperands, call_tile, row_start, span
 from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
@@ -192,7 +184,7 @@ class ForwardPlan(ByUnits):
                 c_line = writer.at(c_panel, (p, vertical.spacing * c_row))
                 with span(f, 0, tiling.row_panels) as q_panel:
                     ahead.ask(writer, f.add(f.mul(line, length), q_panel))
-                    q = tiling.row_start(f, q_panel)
+                    q = row_start(f, tiling, q_panel)
                     a, c = writer.at(a_line, (q, a_stride)), writer.at(c_line, (q, c_stride))
                     at = TileOperands(a, a_stride, 1, b, tiling.width, c, c_stride, kw * channels, i, blocks)
                     self._tile(f, phase, q_panel, panel, at)

@@ -18,10 +18,11 @@ from staticgrad.base.extents import OpenSizeError, at_most, highest, is_open, is
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Range, Scratch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, is_number, memory_type
-from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 Axis = tuple[Index, int, int]  # how many, and how far they lie apart in a copy and in its source
 ONE: Axis = (1, 0, 0)

@@ -32,11 +32,11 @@ from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_pl
 from staticgrad.compiler.emit.convolution.weights_products import is_weight_product, weight_product_plan
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
-from staticgrad.compiler.emit.versions import in_versions
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import is_all_divisible
+from staticgrad.compiler.plans.versions import in_versions
 
 Suits = Callable[[Convolution, Target], bool]
 MakePlan = Callable[[Convolution, Target], ConvolutionPlan]

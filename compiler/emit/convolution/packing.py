@@ -16,10 +16,11 @@ from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Weigh
 from staticgrad.compiler.emit.convolution.schedule import Chunks
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.microkernel import Tiling, by_width, fill_zero, span
+from staticgrad.compiler.emit.microkernel import by_width, fill_zero, span
 from staticgrad.compiler.emit.parallel import divide
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import Tiling
 
 SHARED_BYTES = 256 << 10  # of packed weights: fewer are packed before another thread is awake
 

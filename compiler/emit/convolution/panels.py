@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
-from staticgrad.compiler.emit.microkernel import Tiling
+from staticgrad.compiler.plans.tiles import Tiling
 
 TOGETHER = 4  # pixels whose channels of a panel are copied one after the other: whole lines are written
 

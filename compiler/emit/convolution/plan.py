@@ -12,8 +12,8 @@ import numpy as np
 from staticgrad.base.extents import highest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import aligned_bytes
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.plans.tiles import aligned_bytes
 
 Range = tuple[Index, Index]
 

@@ -28,21 +28,11 @@ from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, ph
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.microkernel import (
-    Matrix,
-    TileOperands,
-    Tiling,
-    call_tile,
-    choose_tiling,
-    fill_zero,
-    opened,
-    round_up,
-    span,
-    tile_lanes,
-)
+from staticgrad.compiler.emit.microkernel import Matrix, TileOperands, call_tile, fill_zero, row_start, span
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying
@@ -196,7 +186,7 @@ class Planar(ByUnits):
         # Rows i that lie below each other are blocks of one sum; dilated ones are sums of their own.
         runs = 1 if vertical.dilation == 1 else vertical.number
         blocks, kw = vertical.number // runs * self.image.channels, horizontal.number
-        m = tiling.row_start(f, row_panel)
+        m = row_start(f, tiling, row_panel)
         with span(f, 0, runs) as i:
             a = writer.at(w, (m, self.terms), (i, self.image.channels * kw))
             b = writer.at(x, (i, vertical.dilation * self.strip_row), (panel, tiling.width))

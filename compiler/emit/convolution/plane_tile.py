@@ -25,10 +25,11 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add
 from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import powers_of_two
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 MOST_ROWS = 4  # of the result at a time
 MOST_PRODUCTS = 128  # unrolled for one vector of each row

@@ -23,10 +23,11 @@ from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.taps import within
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import fill_zero, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 
 @frozen

@@ -30,24 +30,13 @@ from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_we
 from staticgrad.compiler.emit.convolution.unstage import UnitResult
 from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.microkernel import (
-    Layout,
-    Matrix,
-    TileOperands,
-    Tiling,
-    call_tile,
-    choose_below,
-    choose_tiling,
-    opened,
-    round_up,
-    span,
-    tile_lanes,
-)
+from staticgrad.compiler.emit.microkernel import Matrix, TileOperands, call_tile, choose_below, row_start, span
 from staticgrad.compiler.emit.parallel import divide, quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import Layout, Tiling, choose_tiling, opened, round_up, tile_lanes
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
 PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms
@@ -148,7 +137,7 @@ class Products(ByUnits):
         f, tiling = writer.f, self.tiling
         panels = f.mul(part, self.part_panels), f.min(f.mul(f.add(part, 1), self.part_panels), tiling.row_panels)
         o = f.mul(group, tiling.m)
-        low, high = (f.add(o, tiling.row_start(f, p)) for p in panels)
+        low, high = (f.add(o, row_start(f, tiling, p)) for p in panels)
         first = f.mul(block, self.rows)
         s_o, s_p, _ = self.result.written
         x, following = self._pixels(writer, writer.area("planes"), image, group, block)
@@ -242,7 +231,7 @@ class _Strips:
     def _tile(self, panel: Value, row_panel: Index, column: Index, start: Index, depth: Index) -> None:
         f, plan, writer, tiling = self.writer.f, self.plan, self.writer, self.plan.tiling
         (a_base, a_row, a_step), c_row = plan.operand(writer, self.group), plan.result.written[0]
-        m, first = tiling.row_start(f, row_panel), f.mul(column, tiling.width)
+        m, first = row_start(f, tiling, row_panel), f.mul(column, tiling.width)
         b, b_stride = panel, tiling.width
         if not plan.copied:
             b, b_stride = writer.at(self.x, (start, plan.apart), (first, 1)), plan.apart

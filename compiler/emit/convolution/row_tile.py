@@ -24,8 +24,9 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.lanes import Lanes, prefetch, vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
-from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 MOST_PIXELS = 8  # of a tile: two vectors a cycle with a latency of four cycles
 

@@ -28,8 +28,9 @@ from staticgrad.compiler.emit.convolution.plane_tile import below, meetings, sto
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.lanes import joined
 from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
-from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import tile_lanes
 
 MOST_PRODUCTS = 160  # unrolled
 

@@ -28,20 +28,12 @@ from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import Chunks, SumChunks, SumPlan, share_of
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, finish_weights, store_sums
 from staticgrad.compiler.emit.llvm import Index, Value, integer
-from staticgrad.compiler.emit.microkernel import (
-    TileOperands,
-    Tiling,
-    aligned_bytes,
-    call_tile,
-    choose_tiling,
-    fill_zero,
-    round_up,
-    span,
-)
+from staticgrad.compiler.emit.microkernel import TileOperands, call_tile, fill_zero, row_start, span
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, round_up
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
@@ -299,7 +291,7 @@ class WeightGrad(SumPlan):
             x_row, x_pixel = self.packed_row, tiling.rows
         b = writer.at(places[1], (group, outputs), (panel, tiling.width))
         c_panel = writer.at(sums, (group, outputs * o), (i, i_stride), (j, j_stride), (panel, tiling.width))
-        m = tiling.row_start(f, row_panel)
+        m = row_start(f, tiling, row_panel)
         with span(f, *block.images) as number:
             local = f.sub(number, block.images[0])
             rows = f.min(self.rows, f.sub(kernel.out_height, row))

@@ -33,12 +33,13 @@ from staticgrad.compiler.emit.convolution.weights_store import (
     weights_of,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, Value, vector
-from staticgrad.compiler.emit.microkernel import aligned_bytes, choose_below, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import choose_below, span
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, wanted_chunks
+from staticgrad.compiler.plans.tiles import aligned_bytes, tile_lanes
 
 TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the first cache
 ENOUGH_UNITS = 8  # panels of channels, so that threads have work of their own

@@ -32,25 +32,20 @@ from staticgrad.compiler.emit.convolution.weights_store import (
     weights_of,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import (
-    USUAL_ROWS,
-    Matrix,
-    TileOperands,
-    Tiling,
-    aligned_bytes,
-    by_width,
-    call_tile,
-    choose_tiling,
-    fill_zero,
-    round_up,
-    span,
-    tile_lanes,
-    tiling_cost,
-)
+from staticgrad.compiler.emit.microkernel import Matrix, TileOperands, by_width, call_tile, fill_zero, rows_of, span
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import (
+    USUAL_ROWS,
+    Tiling,
+    aligned_bytes,
+    choose_tiling,
+    round_up,
+    tile_lanes,
+    tiling_cost,
+)
 
 SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
 Y_BYTES = 4 << 20  # of all panels of y
@@ -143,7 +138,7 @@ class PlaneWeights(SegmentSums):
         f, x, tiling = writer.f, writer.area("planes"), self.tiling
         with span(f, *units) as unit:
             group, row_panel = divide(f, unit, tiling.row_panels)
-            rows = tiling.rows_of(f, row_panel)
+            rows = rows_of(f, tiling, row_panel)
             channel = f.mul(group, self.kernel.of_group[0])
             self.planes.bring(writer, x, rows, channel, segment, min(tiling.heights()))
             with span(f, 0, tiling.column_panels) as panel:
@@ -191,7 +186,7 @@ class PlaneWeights(SegmentSums):
         f, tiling = writer.f, self.tiling
         with span(f, *units) as unit:
             group, row_panel = divide(f, unit, tiling.row_panels)
-            rows = tiling.rows_of(f, row_panel)
+            rows = rows_of(f, tiling, row_panel)
             with span(f, 0, tiling.column_panels) as panel:
                 self._store(writer, self._sums_at(writer, sums, group, panel, rows[0]), group, rows, panel)
             self._call_epilogue(writer, group, rows)

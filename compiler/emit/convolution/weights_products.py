@@ -27,21 +27,12 @@ from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import SegmentSums, SumChunks
 from staticgrad.compiler.emit.convolution.weights_store import finish_weights, store_sums
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import (
-    Matrix,
-    TileOperands,
-    Tiling,
-    aligned_bytes,
-    by_width,
-    call_tile,
-    choose_tiling,
-    span,
-    tiling_cost,
-)
+from staticgrad.compiler.emit.microkernel import Matrix, TileOperands, by_width, call_tile, row_start, rows_of, span
 from staticgrad.compiler.emit.parallel import unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, tiling_cost
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about
@@ -153,7 +144,7 @@ class WeightProducts(SegmentSums):
     ) -> None:  # fmt: skip
         f, tiling, side = writer.f, self.tiling, self.rows
         c_row, c_column = self.strides[::-1] if self.swapped else self.strides
-        first, of_group = tiling.row_start(f, row), f.mul(group, self.kernel.of_group[1])
+        first, of_group = row_start(f, tiling, row), f.mul(group, self.kernel.of_group[1])
         to = writer.at(sums, (of_group, self.strides[0]), (first, c_row), (f.mul(column, tiling.width), c_column))
         a = side.at(writer, segment, f.add(f.mul(group, side.count), first))
         pixels, count = segment.pixels(f, self.kernel.out_width), segment.count(f)
@@ -175,7 +166,7 @@ class WeightProducts(SegmentSums):
             at = side.at(writer, following, f.add(f.mul(group, side.count), plane))
             PrefetchRuns(at, nbytes, pieces, near=False).ask(writer, part, parts)
 
-        ask(self.rows, tiling.row_start(f, row), tiling.rows, column, tiling.column_panels)
+        ask(self.rows, row_start(f, tiling, row), tiling.rows, column, tiling.column_panels)
         share = -(-tiling.width // self.part_panels)
         ask(self.columns, f.add(f.mul(column, tiling.width), f.mul(place, share)), share, 0, 1)
 
@@ -186,7 +177,7 @@ class WeightProducts(SegmentSums):
         f, tiling = writer.f, self.tiling
         with span(f, *units) as unit:
             group, column, part = self._place(f, unit)
-            rows = tiling.rows_of(f, *self._row_panels(f, part))
+            rows = rows_of(f, tiling, *self._row_panels(f, part))
             first = f.mul(column, tiling.width)
             columns: Range = (first, f.min(f.add(first, tiling.width), tiling.n))
             (low, high), channels = (columns, rows) if self.swapped else (rows, columns)

@@ -11,15 +11,15 @@ import functools
 from dataclasses import replace
 
 from staticgrad.base.extents import OpenSize, largest, narrowed, open_sizes
-from staticgrad.compiler.emit.contraction.blocking import given_orientation, turning_back
-from staticgrad.compiler.emit.contraction.narrow import packing_cycles, tile_cycles
-from staticgrad.compiler.emit.contraction.plan import ContractionPlan, plan_of
-from staticgrad.compiler.emit.contraction.plan import planned as plan_whole
-from staticgrad.compiler.emit.microkernel import make_tiling, tile_lanes, tiling_cost
-from staticgrad.compiler.emit.versions import in_versions
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.contraction.blocking import given_orientation, turning_back
+from staticgrad.compiler.plans.contraction.narrow import packing_cycles, tile_cycles
+from staticgrad.compiler.plans.contraction.plan import ContractionPlan, plan_of
+from staticgrad.compiler.plans.contraction.plan import planned as plan_whole
+from staticgrad.compiler.plans.tiles import make_tiling, tile_lanes, tiling_cost
+from staticgrad.compiler.plans.versions import in_versions
 
 MOST_PARTS = 5
 TOO_SLOW = 1.15  # times as long as with a plan of its own

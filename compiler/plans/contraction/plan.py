@@ -28,7 +28,12 @@ import numpy as np
 
 from staticgrad.base.extents import at_most, is_open, is_same, largest, lowest, open_sizes
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.contraction.blocking import (
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
+from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.chunks import cut, wanted_chunks
+from staticgrad.compiler.plans.contraction.blocking import (
     Orientation,
     dots_swap,
     given_orientation,
@@ -39,14 +44,9 @@ from staticgrad.compiler.emit.contraction.blocking import (
     tiling_of,
     usual_blocking,
 )
-from staticgrad.compiler.emit.contraction.narrow import packed_elements
-from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, opened, round_up, tile_lanes
-from staticgrad.compiler.kernels.matrix import Blocking, Contraction
-from staticgrad.compiler.kernels.planned import PlannedKernel
-from staticgrad.compiler.machine.machine import LINE
-from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.chunks import cut, wanted_chunks
+from staticgrad.compiler.plans.contraction.narrow import packed_elements
 from staticgrad.compiler.plans.nest.facts import is_all_divisible
+from staticgrad.compiler.plans.tiles import Layout, Tiling, aligned_bytes, opened, round_up, tile_lanes
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C

@@ -25,8 +25,11 @@ import numpy as np
 
 from staticgrad.base.extents import open_sizes
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
-from staticgrad.compiler.emit.microkernel import (
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
+from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
+from staticgrad.compiler.plans.tiles import (
     MAX_LANES,
     Tiling,
     choose_tiling,
@@ -35,9 +38,6 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
     tilings,
 )
-from staticgrad.compiler.kernels.matrix import Blocking, Contraction
-from staticgrad.compiler.machine.machine import LINE
-from staticgrad.compiler.machine.target import Target
 
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given

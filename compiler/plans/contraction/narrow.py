@@ -10,27 +10,16 @@ contiguous along k, ``terms`` of them at once are broadcast to all columns,
 so that a tile sums even and odd terms apart (``terms`` = 2) and adds both at the end. Where B is contiguous along k as
 well, terms may fill whole vectors: a tile of dot products, of which neither operand is packed. Very few columns of
 another B are packed one after the other for such tiles. In come a product as it would be computed and the target; out
-go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it (``interleave``). Each element is a sum
-in an order that depends on the sizes and the vector width alone.
+goes the ``Tiling`` that seems best; ``emit/contraction/interleave.py`` packs B as its tiles read it. Each element is a
+sum in an order that depends on the sizes and the vector width alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.base.extents import at_most, is_open
-from staticgrad.compiler.emit.lanes import first_lanes
-from staticgrad.compiler.emit.llvm import Function, Value, is_number, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.microkernel import (
-    Matrix,
-    Tiling,
-    copy_matrix,
-    fill_zero,
-    make_tiling,
-    most_rows,
-    tile_lanes,
-)
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.tiles import Tiling, make_tiling, most_rows, tile_lanes
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
@@ -113,81 +102,6 @@ def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
     return tiling.costs.packing_call + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
 
 
-# -- packing ----------------------------------------------------------------------------------------------------------
-
-
 def packed_elements(tiling: Tiling, k: int) -> int:
     """The number of elements of the packed B."""
     return -(-k // tiling.terms) * tiling.terms * tiling.width
-
-
-def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: int) -> None:
-    """Pack a ``depth`` × n matrix as ``[depth / terms][width][terms]``. What the last group of terms and the last
-    columns lack is zero. For dot products as ``[n][depth]``."""
-    dtype, terms, n = tiling.dtype, tiling.terms, tiling.n
-    if tiling.of_dots:
-        copy_matrix(f, dtype, Matrix(to, 1, depth), source, depth, n, asks=is_open(depth) or is_open(n))
-        return
-    element, row = memory_type(dtype), tiling.width * tiling.terms
-    groups, rest = divmod(depth, terms)
-    by_rows = source.column == 1 and f.target.isa.predicated
-    if not is_number(rest, 0) or not (by_rows or at_most(tiling.width, n)):
-        fill_zero(f, dtype, to, packed_elements(tiling, depth))
-    if by_rows:
-        stem = f"interleave_rows{terms}.{dtype.name}"
-        f.call_leaf(stem, _interleave_rows, (dtype, terms), to, source.base, source.row, n, groups, row)
-    elif source.row == 1:
-        stem = f"interleave_columns{terms}.{dtype.name}"
-        f.call_leaf(stem, _interleave_columns, (dtype, terms), to, source.base, source.column, n, groups, row)
-    else:
-        for term in range(terms):
-            each = Matrix(f.offset(to, term, element), row, terms)
-            line = Matrix(
-                f.offset(source.base, f.mul(source.row, term), element), f.mul(source.row, terms), source.column
-            )
-            copy_matrix(f, dtype, each, line, groups, n)
-    if not is_number(rest, 0):
-        last = Matrix(f.offset(to, groups * row, element), 1, terms)
-        behind = f.offset(source.base, f.mul(source.row, groups * terms), element)
-        copy_matrix(f, dtype, last, Matrix(behind, source.row, source.column), rest, n)
-
-
-def _interleave_rows(f: Function, dtype: np.dtype, terms: int) -> None:
-    """Interleave rows that are contiguous; the target masks."""
-    to, source, source_row, columns, groups, to_row = f.params
-    element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
-    part = lanes // terms
-    with f.loop(0, groups, carry=[to, source]) as group:
-        to_now, source_now = group.carried
-        lines = [f.offset(source_now, f.mul(source_row, term), element) for term in range(terms)]
-        with f.loop(0, columns, part) as column:
-            some = first_lanes(f, dtype, f.binary("sub", columns, column.index), part)
-            parts = [some.load(f, f.offset(x, column.index, element)) for x in lines]
-            f.store(_zip(f, parts), f.offset(to_now, f.mul(column.index, terms), element))
-        group.next(f.offset(to_now, to_row, element), f.offset(source_now, f.mul(source_row, terms), element))
-
-
-def _zip(f: Function, parts: list[Value]) -> Value:
-    """The first lanes of all parts, then the second ones, and so on."""
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [_zip_two(f, low, high) for low, high in zip(parts[:half], parts[half:], strict=True)]
-    return parts[0]
-
-
-def _zip_two(f: Function, low: Value, high: Value) -> Value:
-    from_each = lanes_of(low.type)
-    return f.shuffle(low, high, [lane for i in range(from_each) for lane in (i, from_each + i)])
-
-
-def _interleave_columns(f: Function, dtype: np.dtype, terms: int) -> None:
-    """Interleave columns that are contiguous, and move by groups of terms."""
-    to, source, source_column, columns, groups, to_row = f.params
-    element = memory_type(dtype)
-    with f.loop(0, columns, carry=[to, source]) as column:
-        to_now, source_now = column.carried
-        with f.loop(0, groups, carry=[to_now, source_now]) as group:
-            to_at, source_at = group.carried
-            f.store(f.load(vector(element, terms), source_at), to_at)
-            group.next(f.offset(to_at, to_row, element), f.offset(source_at, terms, element))
-        column.next(f.offset(to_now, terms, element), f.offset(source_now, source_column, element))
