@@ -52,10 +52,14 @@ nitpick_ignore_regex = [
     ("py:class", r"Picture"),  # what notebooks show
     ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
-    ("py:class", r"staticgrad\.(functions\.ArrayFunction|minimization\.OptimizeResult)"),  # told of where they are made
-    ("py:class", r"staticgrad\.(scopes\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
-    ("py:class", r"A named tuple|staticgrad\.(dtypes\.FloatInfo|ops\.linalg\.results\.\w+)"),  # by their docstrings
-    ("py:class", r"staticgrad\.naming\.Holder"),  # what modules are, for those who may not know `nn`
+    # Told of where they are made.
+    ("py:class", r"staticgrad\.functions\.(function\.ArrayFunction|minimization\.OptimizeResult)"),
+    (
+        "py:class",
+        r"staticgrad\.(graph\.scopes\.GradMode|nn\.module\.StateSource)",
+    ),  # for nothing but `with`, or as a key
+    ("py:class", r"A named tuple|staticgrad\.graph\.(dtypes\.FloatInfo|results\.\w+)"),  # by their docstrings
+    ("py:class", r"staticgrad\.graph\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 
 html_theme = "furo"

@@ -442,7 +442,7 @@ def test_the_handler_refuses_buffers_that_do_not_fit() -> None:
     words = ours._program(((3,), ())).words()
 
     def call(result: Any, *arrays: Any) -> Any:
-        fn = jax.ffi.ffi_call(sys.modules["staticgrad.jax"]._TARGET, jax.ShapeDtypeStruct(*result))
+        fn = jax.ffi.ffi_call(sys.modules["staticgrad.bridges.jax"]._TARGET, jax.ShapeDtypeStruct(*result))
         return jax.block_until_ready(jax.jit(lambda *a: fn(*a, program=np.int64(words)))(*arrays))
 
     same(call(((3,), np.float64), X, A), wave_of(X, A))

@@ -21,6 +21,7 @@ from pytensor.graph.replace import clone_replace  # noqa: E402
 from pytensor.graph.rewriting.utils import rewrite_graph  # noqa: E402
 
 import staticgrad.pymc as sgpm  # noqa: E402
+from staticgrad.bridges.pymc import hoistable  # noqa: E402
 from staticgrad.compiler import binary as binaries  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -238,7 +239,7 @@ def test_hoistable_tensors_are_the_last_that_do_not_vary() -> None:
         powers = sg.exp(a) + 1
         y = sg.sum(x * powers) + sg.sum(b.T @ sg.ones((2,)) * x) + sg.sum(a * x)
         z = sg.log(b)
-        found = sgpm.hoistable([y, z], x)
+        found = hoistable([y, z], x)
     assert {powers, z} < set(found)
     assert not {x, a, b} & set(found)
     assert len(found) == 3  # and the product of b

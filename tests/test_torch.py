@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import staticgrad as sg  # noqa: E402
-from staticgrad.torch import DTYPES, TORCH, wrap  # noqa: E402
+from staticgrad.bridges.torch import DTYPES, TORCH, wrap  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +174,7 @@ def test_every_dtype(dtype: Any) -> None:
 
 
 def test_nothing_is_copied_that_can_be_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["staticgrad.torch"]
+    module = sys.modules["staticgrad.bridges.torch"]
     at = draw(2, 3, requires_grad=False)
     assert module._array(at).ctypes.data == at.data_ptr()
     arrays = [np.ones(3), np.ones((2, 2), np.float32)]
