@@ -21,7 +21,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.base.phases import phase, watched
-from staticgrad.compiler.emit import entry, microkernel
+from staticgrad.compiler.emit import entry
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Store
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
@@ -34,6 +34,7 @@ from staticgrad.compiler.passes import PASSES, loops
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.placement import placement
 from staticgrad.compiler.placement.placement import Interval, place
+from staticgrad.compiler.plans import tiles
 from staticgrad.compiler.plans.nest import plan as nest_plan
 from staticgrad.compiler.plans.nest.facts import analyse
 from staticgrad.compiler.program.memories import Temp
@@ -430,16 +431,16 @@ def test_the_text_of_a_large_value_copies_nothing_of_it() -> None:
 
 def test_a_tiling_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of fewer rows may give the same panels, and a mask on the last vector none."""
-    made: list[microkernel.Tiling] = []
-    honest = microkernel.tiling_cost
+    made: list[tiles.Tiling] = []
+    honest = tiles.tiling_cost
 
-    def tiling_cost(tiling: microkernel.Tiling, depth: int) -> float:
+    def tiling_cost(tiling: tiles.Tiling, depth: int) -> float:
         made.append(tiling)
         return honest(tiling, depth)
 
-    monkeypatch.setattr(microkernel, "tiling_cost", tiling_cost)
+    monkeypatch.setattr(tiles, "tiling_cost", tiling_cost)
     for m, n in ((10, 64), (128, 512), (7, 48), (100, 1000)):
-        microkernel.tilings(AVX512, np.dtype(np.float32), m, n, 64)
+        tiles.tilings(AVX512, np.dtype(np.float32), m, n, 64)
     assert len(made) == len(set(made))
 
 
