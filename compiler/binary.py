@@ -1,7 +1,7 @@
 """Binaries: a program as the runtime loads it, found among those that were kept, or compiled now.
 
 Input: a region, options, and what lies in the arena before. Output: the program's interface and its code in
-memory; the program itself, with its plan, costs and texts, when somebody asks. What is kept is found by the digest of
+memory; the program itself, with its plan, costs and texts, when asked for. What is kept is found by the digest of
 the region before anything is compiled, so a hit runs no pass, no lowering, no placement, and imports neither the
 compiler nor LLVM.
 
@@ -149,7 +149,7 @@ def _names(region: Region, options: CompileOptions, pinned: Sequence[Pinned]) ->
 
 
 def _is_watched() -> bool:
-    """True if somebody wants to see the stages of compilations, which a hit does not have."""
+    """True if the stages of compilations are to be shown, which a hit does not have."""
     return any(config.get(name) != default for name, default in WATCHING)
 
 

@@ -44,7 +44,7 @@ class Stages:
         return region
 
     def text(self, name: str, text: Callable[[], str]) -> None:
-        """A stage's result as text, made only if somebody wants to see it."""
+        """A stage's result as text, made only if it is to be shown."""
         shown = name in self._wanted or self._debug >= _LEVEL_OF.get(name, 4)
         if not shown and not self._directory:
             return

@@ -66,7 +66,7 @@ class Lanes:
 
 
 def first_lanes(f: Function, dtype: np.dtype, count: Index, lanes: int | None = None) -> Lanes:
-    """A masked vector of the first ``count`` elements, of as many lanes as a register has or as are asked for."""
+    """A masked vector of the first ``count`` elements, of the lanes of a register, or the number that is asked for."""
     lanes = lanes or f.target.lanes(dtype)
     numbers = f.lane_numbers(vector(f.word, lanes))
     return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(f.index(count), lanes)))
@@ -179,7 +179,7 @@ def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[
 def _open_strips(
     f: Function, dtype: np.dtype, width: int, most: int, write: Callable[[Index, list[Lanes]], None]
 ) -> None:
-    """``strips`` of a width that is open: those of ``most`` vectors, of half as many and so on, then the rest."""
+    """``strips`` of a width that is open: those of ``most`` vectors, of half that number and so on, then the rest."""
     lanes, element = f.target.lanes(dtype), memory_type(dtype)
     at = 0
     while most:
@@ -236,7 +236,7 @@ def _floor(f: Function, number: Index, by: int) -> Index:
 
 
 def joined(f: Function, parts: Sequence[Value]) -> Value:
-    """Vectors of as many lanes, a power of two of them, end to end."""
+    """Vectors of equal length, a power of two of them, end to end."""
     while len(parts) > 1:
         lanes = range(2 * lanes_of(parts[0].type))
         parts = [f.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]

@@ -196,7 +196,7 @@ class IRModule:
         return tuple(text + self._attributes() for text in found)
 
     def _attributes(self) -> str:
-        """The attributes of all functions: where nobody looks at frames, no tables describe them. Where code is to be
+        """The attributes of all functions: where frames are not looked at, no tables describe them. Where code is to be
         short LLVM makes functions of equal pieces; those of RISC-V are jumped to by way of a register that is in use
         (LLVM 22), so machines say whether they do well by it."""
         isa = self.target.isa
@@ -261,7 +261,7 @@ class Function:
 
     def stack(self, nbytes: int) -> Value:
         """The address of ``nbytes`` on the stack until the function returns; it has not opened a block yet. A stack
-        that is too short for them ends the process: where a page that nobody may touch ends a stack, each page is
+        that is too short for them ends the process: where a page without access ends a stack, each page is
         touched, so that none is written behind the last."""
         if nbytes >= PAGE and self.target.isa.guarded:
             self._attributes = '#0 "probe-stack"="inline-asm"'

@@ -248,7 +248,7 @@ def _write_side_by_side(f: Function, tile: MicroTile) -> None:
 
 
 def _repeat(f: Function, group: Value, lanes: int) -> Value:
-    """A few elements over and over, in so many lanes: a load that broadcasts, where they have just been loaded."""
+    """A few elements over and over, in ``lanes`` lanes: a load that broadcasts, where they have just been loaded."""
     return f.shuffle(group, None, [lane % lanes_of(group.type) for lane in range(lanes)])
 
 
@@ -335,7 +335,7 @@ def _open_pair(
     f: Function, tiling: Tiling, name: Callable[[int, int, bool], str], inner: tuple[int, bool],
     last: tuple[int, bool], rows: int,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """The functions for a row panel of so many rows, which are open, in the inner column panels and in the last one."""
+    """The functions for a row panel of an open number of rows, in the inner column panels and in the last one."""
     heights = tiling.heights()
     several = tiling.open_vectors or (last[0],)
     of_last = {(h, v): name(h, v, last[1]) for h in heights for v in several}
@@ -346,8 +346,8 @@ def _open_pair(
 
 
 def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: int) -> Value:
-    """The function for so many rows and vectors, of which ``names`` has those that occur: it is looked up once, when
-    the function under construction begins."""
+    """The function for a number of rows and vectors, of which ``names`` has those that occur: it is looked up once,
+    when the function under construction begins."""
     if len(names) == 1:
         return f.symbol(next(iter(names.values())))
     wide = 2 * MOST_VECTORS  # more vectors than any tile has
@@ -475,7 +475,7 @@ def _turn(
     f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, lines: int,
     along_source: bool, asks: bool, otherwise: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Copy columns that are contiguous in the source as rows, by blocks of so many lines if there are any, or else
+    """Copy columns that are contiguous in the source as rows, by blocks of ``lines`` if there are any, or else
     ``otherwise``."""
 
     def transpose(lines: int) -> None:
@@ -541,7 +541,7 @@ def _copy_rows(
     rows: Index, columns: Index,
 ) -> None:  # fmt: skip
     """Copy rows that are contiguous on both sides. Without masks the remainder of a row is moved in pieces of a power
-    of two, if its length is known, else one by one. So many lines of each row are prefetched some rows ahead."""
+    of two, if its length is known, else one by one. That number of lines of each row is prefetched some rows ahead."""
     rest = None
     if isinstance(columns, int) and not is_open(columns) and not f.target.isa.predicated:
         rest = columns % f.target.lanes(dtype)

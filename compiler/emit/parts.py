@@ -1,7 +1,7 @@
 """Parts of a program: definitions come in, texts of LLVM modules of about equal length go out, compiled side by side.
 
-Each function and each global is in one part. What another part refers to becomes hidden: the linker joins it, nobody
-outside of the image sees it. How definitions are dealt out depends on them alone, so that a program is the same
+Each function and each global is in one part. What another part refers to becomes hidden: the linker joins it, no
+program outside of the image sees it. How definitions are dealt out depends on them alone, so that a program is the same
 wherever it is made.
 """
 

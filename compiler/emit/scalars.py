@@ -501,7 +501,7 @@ class Scalars:
         return self._integer_power(x, y)
 
     def _integer_power(self, x: Lane, y: Lane) -> Lane:
-        """By squaring, for as many turns as the largest exponent has bits; then negative exponents are put right."""
+        """By squaring, a turn for each bit of the largest exponent; then negative exponents are put right."""
         one, zero = self.const(1, x.dtype), self.const(0, x.dtype)
         if not _is_signed(x.dtype):
             return self._power_by_squaring(x, y)

@@ -50,7 +50,7 @@ class PlannedKernel(Generic[K_co, P_co]):
     packed_bytes: int = 0
 
     def scratch_bytes(self, workers: int) -> int:
-        """The scratch memory that the kernel needs, run by so many workers."""
+        """The bytes of scratch memory that the kernel needs, run by ``workers`` threads."""
         return self.shared_bytes + self.worker_bytes * (workers if self.is_shared else 1)
 
     @property

@@ -33,7 +33,7 @@ Cumulated = Literal["sum", "prod", "recurrence"]
 
 @frozen
 class Block:
-    """The shape of one operand or result of one piece: so many elements of a dtype."""
+    """The shape of one operand or result of one piece: a number of elements of a dtype."""
 
     dtype: np.dtype
     elements: int

@@ -36,7 +36,7 @@ class ISA:
     looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
     prefetches: bool = False  # cache lines, by an instruction
     unwinds: bool = False  # what a program is called by may look at its frames, of debuggers and exceptions
-    guarded: bool = False  # a stack ends at a page that nobody may touch, so each page of a long frame is touched
+    guarded: bool = False  # a stack ends at a page without access, so each page of a long frame is touched
     outlines: bool = False  # LLVM may make functions of equal pieces of code, where that is to be short
     floats: tuple[str, ...] = ("float", "double")  # the types that have arithmetic; of others functions are called
     cpu: str = ""  # of the code generator, and its features

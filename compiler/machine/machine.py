@@ -134,7 +134,7 @@ class Rates:
     repeated_bytes: float = 1e10
     call: float = 1e-5  # of a Python function
     turn: float = 5e-9  # of a loop, beside what its parts take
-    # Looking whether a program shall end: from so many seconds on, then between two looks, of a program and of a loop.
+    # Looking whether a program shall end, in seconds: from when on, then between two looks, of a program and of a loop.
     polls_from: float = 1e-3
     poll: float = 0.5e-3
     loop_poll: float = 1e-4
@@ -202,5 +202,5 @@ WASM_SCALAR = Machine("wasm-scalar", 256 << 10, SCALAR_TILES, packing_bytes=0, w
 
 
 def least_seconds(flops: int, nbytes: int) -> float:
-    """A rough lower bound of the time that so many operations over so many bytes take one core."""
+    """A rough lower bound of the seconds that operations over bytes take one core."""
     return max(flops / RATES.least_flops, nbytes / RATES.least_bytes)

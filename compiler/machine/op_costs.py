@@ -20,7 +20,7 @@ from staticgrad.graph.optable import OPS
 TURNS = 16  # that loops are taken to make until all lanes have left
 FREE = 2  # instructions of an op run beside its loads and stores
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isfinite", "isinf"})
-# Methods that take as many instructions of every dtype; what is not listed takes one.
+# Methods that take the same number of instructions of every dtype; what is not listed takes one.
 PLAIN = {
     "fma": 2, "copysign": 2, "floor": 2, "ceil": 2, "trunc": 2, "round": 2, "isfinite": 3, "isinf": 3, "shift_left": 4,
     "shift_right": 4, "div": 6, "sqrt": 7, "rsqrt": 13, "bits_to_unit": 3, "bits_to_unit64": 7, "threefry": 80,

@@ -6,7 +6,7 @@ package's own sources (as their names, sizes and times of change say, which is h
 changed).
 
 An entry carries its key and a digest of the key and its contents. One that is damaged, lies under another key's name or
-is unreadable is a miss, never an error, and so is one that somebody else could have written (``private``). Where the
+is unreadable is a miss, never an error, and so is one that another user could have written (``private``). Where the
 whole folder is refused for that, ``STATICGRAD_DEBUG`` says so once. Entries are written to a temporary name and
 renamed; above ``LIMIT`` bytes the least recently used are evicted.
 
@@ -33,7 +33,7 @@ LIMIT = 256 << 20  # bytes on disk
 LARGEST = LIMIT // 4  # of one entry
 DIGEST = 32  # bytes of a digest of SHA-256
 SUFFIX, TEMPORARY = ".sge", ".tmp"
-ABANDONED = 3600.0  # seconds, after which nobody is still writing a temporary file
+ABANDONED = 3600.0  # seconds after which no process is still writing a temporary file
 OWN = ("staticgrad", "staticgrad.compiler", "staticgrad.runtime")
 BINARIES = (".so", ".dylib", ".dll")
 

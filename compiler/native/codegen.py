@@ -201,8 +201,8 @@ def _text(message: c_char_p) -> str:
 
 
 def objects(texts: Sequence[str], target: Target, *, quick: bool = False) -> tuple[bytes, ...]:
-    """Relocatable objects of modules. Several modules are compiled side by side by as many threads as this process has
-    cores, where LLVM allows it. ``quick`` compiles one without optimization.
+    """Relocatable objects of modules. Several modules are compiled side by side, by a thread for each processor that
+    this process has cores, where LLVM allows it. ``quick`` compiles one without optimization.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.

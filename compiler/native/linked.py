@@ -33,7 +33,7 @@ CONSTANTS = (
 
 @frozen
 class Linked:
-    """A module in its forms: the relocatable object, of so many bytes of code and of constants, and LLVM's text or
+    """A module in its forms: the relocatable object, with its bytes of code and of constants, and LLVM's text or
     bitcode if that was asked for."""
 
     object: bytes

@@ -1,11 +1,11 @@
-"""A folder that nobody but its user can write to, and the files in it.
+"""A folder that only its user can write to, and the files in it.
 
 Input: the path of a folder. Output: contents of its files, if the folder and the file belong to this process's
-user and neither the group nor others may write to them. Code from a file of somebody else would run with this user's
+user and neither the group nor others may write to them. Code from a file of another user would run with this user's
 rights.
 
-The folder is opened once, and files are opened through its descriptor. What is checked is what an open descriptor
-says, so that nobody can exchange a file between the check and the reading, or the folder by renaming one above it.
+The folder is opened once, and files are opened through its descriptor. What is checked is what an open descriptor says,
+so that no other user can exchange a file between the check and the reading, or the folder by renaming one above it.
 Links are not followed inside the folder, and only regular files are read: a FIFO is never waited for.
 """
 
@@ -24,7 +24,7 @@ HAS_DESCRIPTORS = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 
 
 class NotPrivate(OSError):
-    """A folder or file that somebody else owns or may write to, or that is no regular file."""
+    """A folder or file that another user owns or may write to, or that is no regular file."""
 
 
 class _At(TypedDict, total=False):
@@ -35,7 +35,7 @@ class Folder:
     """An open folder; ``with`` closes it. Names are those of files directly in it.
 
     Raises:
-        NotPrivate: somebody else owns it or may write to it.
+        NotPrivate: another user owns it or may write to it.
         OSError: there is none, or it cannot be opened.
     """
 
@@ -63,7 +63,7 @@ class Folder:
         """The contents of a file, whose time of change becomes now.
 
         Raises:
-            NotPrivate: somebody else owns it or may write to it, it is no regular file, or longer than ``most`` bytes.
+            NotPrivate: another user owns it or may write to it, it is no regular file, or longer than ``most`` bytes.
             OSError: there is none, or it cannot be read.
         """
         with open(os.open(self._name(name), os.O_RDONLY | OPEN | BINARY, **self._at), "rb", buffering=0) as file:

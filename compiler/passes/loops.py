@@ -1,4 +1,4 @@
-"""Loops made lean: what nobody uses is not carried, stacked or read (``trim``); what is invariant is computed once,
+"""Loops made lean: what is not used is not carried, stacked or read (``trim``); what is invariant is computed once,
 before the loop (``hoist``: loop-invariant code motion).
 
 Input: a region whose bodies hold primitives. Effects and draws stay where they are. A value that is larger than all
@@ -32,7 +32,7 @@ def _has_loops(region: Region) -> bool:
 
 @frozen
 class _Lean:
-    """A loop without what nobody uses: its attributes, and the numbers of the carries, of the stacked results and of
+    """A loop without what is not used: its attributes, and the numbers of the carries, of the stacked results and of
     the other operands that are left."""
 
     attrs: LoopAttributes

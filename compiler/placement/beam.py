@@ -27,10 +27,10 @@ from staticgrad.base.frozen import frozen, record
 Range = tuple[int, int]
 Ints = np.ndarray
 
-CELLS = 1 << 21  # a step's table of children × buffers has at most so many entries
+CELLS = 1 << 21  # entries of a step's table of children × buffers at most
 QUICK = (1, 4, 16)  # the widths of the first rounds
 WIDTHS = (2, 4, 8, 16, 32)
-LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes too long to be worth its time
+LARGEST = 1 << 22  # pairs of section and buffer, beyond which one step takes too long to be worth its time
 
 
 @frozen
@@ -237,7 +237,7 @@ class BeamProblem:
 
 
 def _columns(members: Sequence[Ints]) -> list[Ints]:
-    """The k-th member of every section that has so many; the sections come with the most members first."""
+    """The k-th member of every section that has one; the sections come with the most members first."""
     return [np.array([section[k] for section in members if k < len(section)]) for k in range(max(map(len, members)))]
 
 

@@ -70,7 +70,7 @@ class Fitting:
     ) -> tuple[SearchOutcome, list[int]]:
         """If it fits, offsets parallel to the buffers with no end above ``capacity``.
 
-        ``order`` has the numbers of the buffers, the preferred first. ``UNKNOWN`` after so many ``tries``, placements
+        ``order`` has the numbers of the buffers, the preferred first. ``UNKNOWN`` after ``tries``, placements
         of one buffer, or if ``stop()``, which is asked every now and then.
         """
         ranks = [0] * len(order)

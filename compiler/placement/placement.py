@@ -25,8 +25,8 @@ from staticgrad.compiler.placement.problems import Interval, PlanError, validate
 
 __all__ = ["Interval", "Placement", "PlanError", "lower_bound", "place"]
 
-SMALL = 512  # up to so many buffers lists of neighbours are quicker than arrays
-LARGE = 4096  # from so many on only what takes n log n steps is tried
+SMALL = 512  # buffers up to which lists of neighbours are quicker than arrays
+LARGE = 4096  # buffers from which only what takes n log n steps is tried
 REVISED = 6000  # buffers that all revised orders together may place
 
 

@@ -8,7 +8,7 @@ An attempt lives or dies by the first choices it makes, so many short ones under
 the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993). First
 come the orders that serve best as they are (among them those of MiniMalloc), then orders with a little noise, and now
 and then one of the first again with many tries. An attempt that is through with all plans raises the target. The
-generator is seeded: as many turns give the same plan.
+generator is seeded: the same number of turns gives the same plan.
 
 On MiniMalloc's five hard problems greedy orders leave plans 25 to 36 % above the bound, this search 0 to 7 % after a
 second and 0 to 4 % after twenty. Attempts alone leave 10 % where no capacity is known to aim at; beams alone do not fit
@@ -29,8 +29,8 @@ Range = tuple[int, int]
 
 ATTEMPTS = 2  # before each beam
 TRIES = 4  # of the shortest attempts, for every buffer
-NAMED = 16  # times as many tries as the shortest: from here on a named order is worth another attempt
-MOST = 2000  # beyond so many buffers an attempt takes too long, and its stack too many bytes
+NAMED = 16  # times the tries of the shortest: from here on a named order is worth another attempt
+MOST = 2000  # buffers, beyond which an attempt takes too long, and its stack too many bytes
 WIDER = 1.2  # by so much an attempt aims closer to the best plan if the last one failed
 ORDERS = ("total area life", "total life area", "total beside", "birth", "sections")  # largest first
 NOISY = ("area", "life", "beside")

@@ -82,7 +82,7 @@ class Tiling:
 
     @property
     def chains(self) -> int:
-        """The number of sums of each element, of every so many terms: a result of few vectors would wait for the
+        """The number of sums of each element, of terms at a fixed distance: a result of few vectors would wait for the
         latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
         vectors = self.m * -(-self.n // self.lanes)
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
@@ -153,7 +153,7 @@ class Tiling:
 
 
 def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
-    """The tallest tile of so many vectors that spills no register."""
+    """The tallest tile of ``vectors`` vectors that spills no register."""
     if dtype.kind != "f":
         return max(1, 4 // vectors)
     temporaries = 1 if target.isa.fma else 2
@@ -215,7 +215,7 @@ def opened(tiling: Tiling, m: int, n: int) -> Tiling:
 
 
 def _heights(m: int, most: int) -> tuple[int, ...]:
-    """The heights that balanced panels of at most so many rows have, the tallest first."""
+    """The heights that balanced panels of at most ``most`` rows have, the tallest first."""
     tall = _numbers(m, lambda m: -(-m // -(-m // most)))
     low = _numbers(m, lambda m: m // -(-m // most))
     return tuple(sorted({*tall, *low}, reverse=True))

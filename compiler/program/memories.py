@@ -18,7 +18,7 @@ SCRATCH = "scratch"  # the first word of the reasons of buffers in which kernels
 
 @record
 class Temp:
-    """Memory in the arena, of so many bytes at the greatest sizes, of which a call uses ``used``. Where it lies is
+    """Memory in the arena, of ``nbytes`` at the greatest sizes, of which a call uses ``used``. Where it lies is
     decided by placement, unless it is ``pinned`` at an offset: its value lies there before the program."""
 
     name: str

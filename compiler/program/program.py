@@ -108,7 +108,7 @@ class Program:
     target: str
     borrows: bool = False  # its arena is memory of the caller's, in which values lie that are donated to it
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
-    polls: bool = False  # it takes long, or nobody knows how long, and looks whether it shall end
+    polls: bool = False  # it takes long, or an unknown time, and looks whether it shall end
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
     stepwise: Stepwise | None = None
 

@@ -27,7 +27,7 @@ from staticgrad.compiler.program.step import Step
 
 @record
 class Barrier:
-    """Stands between steps that must all run before others: so many dependencies as there are steps, where each of the
+    """Stands between steps that must all run before others: a dependency for each step, where each of the
     others on each would be their product."""
 
 

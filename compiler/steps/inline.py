@@ -68,8 +68,8 @@ class _Inliner:
         self.writers: dict[Memory, list[int]] = defaultdict(list)
         self.instead: dict[Step, list[Step]] = {}  # of a step that went: what must run before those that come after it
         self.shared: set[Memory] = set()  # touched in another way than by loads and stores of nests
-        self._costs: dict[int, int] = {}  # of nests, in instructions, as far as somebody has asked
-        self._behind: dict[Event, set[Event]] = {}  # what comes next after each step, once somebody has asked
+        self._costs: dict[int, int] = {}  # of nests, in instructions, as far as asked for
+        self._behind: dict[Event, set[Event]] = {}  # what comes next after each step, once asked for
         self._first: dict[int, Step] = {}  # the steps by which that speaks of the places
         for place, step in self.steps.items():
             for memory in step.reads:

@@ -36,7 +36,7 @@ from staticgrad.compiler.program.slots import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.program.step import Step, placed
 
 SMALL = 256  # buffers below this part of the peak are kept anyway
-BUCKETS = 96  # the bound is divided into so many parts, within which the dynamic program sees no difference
+BUCKETS = 96  # parts of the bound, within which the dynamic program sees no difference
 TRIALS = 12  # bounds that are tried; each costs a plan
 ROUNDS = 3  # the next one begins at the peak that the last one left
 

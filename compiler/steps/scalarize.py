@@ -6,7 +6,7 @@ equations would otherwise wait, kernel after kernel, for memory that was written
 arrays in registers is what Callahan, Carr and Kennedy (PLDI 1990) call scalar replacement.
 
 Neighbours in an order run at one time without harm, so nothing is asked about dependencies. All elements are loaded
-before the first is stored; a buffer that nobody else touches is not stored at all. Products of a few rows and columns
+before the first is stored; a buffer that no other step touches is not stored at all. Products of a few rows and columns
 join as the nests that they stand for.
 """
 

@@ -35,9 +35,9 @@ from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_
 from staticgrad.graph.optable import NO_ATTRIBUTES
 
 MOST_PARTS = 16
-LONG_PART = 512  # of so many elements and more: then a part is a multiple of the largest block of vectors
+LONG_PART = 512  # elements from which a part is a multiple of the largest block of vectors
 BLOCK = 128
-# Rows are run in phases where each has so many of them, for so many vectors side by side where bodies are short.
+# Rows of a phase at least, and vectors that lie side by side where bodies are short.
 LONG_PHASE = 32
 PHASED_VECTORS = 4
 
@@ -129,7 +129,7 @@ def _column(nest: Nest, facts: Facts, dim: int) -> int | None:
 
 
 def _phases(nest: Nest, facts: Facts, rows: int, column: int, target: Target) -> int:
-    """The power of two of so many rows that together are a few whole vectors, as far as registers go; 1 where rows are
+    """The power of two of rows that together are a few whole vectors, as far as registers go; 1 where rows are
     long or few."""
     lanes, width = vector_lanes(nest, target), nest.dims[column]
     most = block_of_rows(sum(cost_of(nest, n) for n in facts.needed if facts.element[n]), target)[0] * lanes

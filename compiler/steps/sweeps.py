@@ -30,7 +30,7 @@ from staticgrad.compiler.plans.nest.plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.step import Step, replaced
 
-FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
+FEWEST_PARTS = 8  # chunks from which a nest that can be cut as it is stays as it is
 
 
 @frozen
@@ -89,7 +89,7 @@ class _Sweeps:
         return stage[number] if self.facts.element[number] else max(0, stage[number] - 1)
 
     def _overwrites(self, number: int) -> bool:
-        """True if elements are stored where elements are loaded, which must wait until nobody loads them any more."""
+        """True if elements are stored where elements are loaded, which must wait until they are not loaded any more."""
         instr = self.nest.body[number]
         return isinstance(instr, Store) and self.facts.element[number] and instr.access.arg in self.loaded
 

@@ -60,7 +60,7 @@ from staticgrad.graph.scopes import isolated, unscoped
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK
 from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, VARIABLE, SourceAttributes, accumulated_grad
 
-_APART = 8  # so many outputs are derived each by itself when a tape is planned
+_APART = 8  # outputs up to which each is derived by itself when a tape is planned
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
 
 Origin = Literal["fetched", "fed"]

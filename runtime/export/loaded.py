@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedPr
     Args:
         path: the file.
         digest: its SHA-256 in 64 hexadecimal digits, which exporting it and ``staticgrad info FILE`` tell. A program
-            is code that runs with your rights: without a digest it is refused if somebody else than you and root may
+            is code that runs with your rights: without a digest it is refused if another user than you and root may
             have written the file.
 
     Raises:

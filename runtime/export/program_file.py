@@ -11,7 +11,7 @@ Sections follow each other in the order of the header, from its end to the end o
 target first; ``needs`` are features of processors by LLVM's names. Later versions keep the prefix, and say in the
 header who wrote them.
 
-A program is code that runs with the rights of who loads it. ``read`` refuses files that somebody else may have written;
+A program is code that runs with the rights of who loads it. ``read`` refuses files that another user may have written;
 ``parse`` takes nothing of a file for granted, executes nothing, and refuses what is damaged whole.
 """
 
@@ -114,7 +114,7 @@ def to_bytes(interface: ExportInterface, images: Mapping[str, CodeImage], initia
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> str:
-    """Write a file whole or not at all, so that nobody but its owner may change it; returns its digest.
+    """Write a file whole or not at all, so that only its owner may change it; returns its digest.
 
     Raises:
         FormatError: the path names no regular file.
@@ -144,10 +144,10 @@ def _platform() -> dict[str, Any]:
 
 
 def read(path: str | os.PathLike[str], digest: str | None = None) -> bytes:
-    """The content of a file, if nobody but its user and root can have written it, or if it has the given digest.
+    """The content of a file, if only its user and root can have written it, or if it has the given digest.
 
     Raises:
-        FormatError: somebody else may have written it, or it has another digest.
+        FormatError: another user may have written it, or it has another digest.
         OSError: it can't be read.
     """
     if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):

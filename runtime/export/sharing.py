@@ -46,7 +46,7 @@ class StateLock:
         _locks.add(self)
 
     def begin_reading(self, note: object) -> None:
-        """Let nobody write until ``end_reading``.
+        """Keep writers out until ``end_reading``.
 
         Raises:
             StaticGradError: the state is torn.
@@ -71,7 +71,7 @@ class StateLock:
             self._readers[note] = get_ident()
 
     def begin_writing(self, *, whole: bool = True) -> None:
-        """Wait until nobody reads; the caller holds ``writers``. With ``whole`` a torn state is refused.
+        """Wait until no thread reads; the caller holds ``writers``. With ``whole`` a torn state is refused.
 
         Raises:
             StaticGradError: the state is torn, or this thread is in the middle of a run that reads it.
@@ -100,7 +100,7 @@ class StateLock:
 
     @contextmanager
     def writing(self, *, whole: bool = True) -> Iterator[None]:
-        """A block in which nobody else reads or writes. Without ``whole`` it may begin with a torn state, which it
+        """A block in which no other thread reads or writes. Without ``whole`` it may begin with a torn state, which it
         makes whole.
 
         Raises:
@@ -116,7 +116,7 @@ class StateLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block in which nobody writes.
+        """A block in which no thread writes.
 
         Raises:
             StaticGradError: the state is torn.

@@ -20,7 +20,7 @@ graph or the other at any moment:
 
 * Arrays are never replaced by others, and two writers of one content share a file. From its writing until the text that
   names it is there, it is held (``files.held``), and what is held is not removed, whoever is done first.
-* A file is removed only if it is one of ours by its name and its notes, nobody holds it, and no text in the folder
+* A file is removed only if it is one of ours by its name and its notes, no process holds it, and no text in the folder
   names it, which is read while the file is locked: a text that was copied or renamed keeps its arrays. That also
   removes the arrays of writers that were killed. Nothing is where files cannot be locked, or a folder has many files.
 * A reader that has opened a text may find its arrays gone. Then another text has been published meanwhile, which it

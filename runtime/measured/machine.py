@@ -4,7 +4,7 @@
 
 Output, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
 for growing sizes the seconds of a copy, all with that many threads at once. A ``MeasuredMachine`` made of it gives
-floors: the larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in
+floors: the larger of flops over the peak and bytes over the bandwidth of a copy of equal size, so that what stays in
 a cache is held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a
 ``sketch``.
 """

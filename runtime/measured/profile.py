@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.running.native import NativeRunner
 
 WARM_CALLS = 3
-FEWEST_CALLS, MOST_CALLS, SECONDS = 5, 2000, 0.3  # as many calls as fit into the time, within these bounds
+FEWEST_CALLS, MOST_CALLS, SECONDS = 5, 2000, 0.3  # calls, within the time and these bounds
 CALIBRATION_SECONDS = 0.02
 
 

@@ -9,7 +9,7 @@ executable's ``slow`` path in Python, which converts it or raises.
 
 A descriptor's memory is one call's at a time: ``busy`` says that it is in use, and a second call goes the slow way,
 which has memory of its own. Programs that touch state take the session's lock (``runtime.locks``); those that keep the
-GIL look whether nobody holds it (its gate is zero) instead; where there is no GIL, all take it. What a run changes
+GIL look whether it is free (its gate is zero) instead; where there is no GIL, all take it. What a run changes
 beside variables (their versions, the run number, which gradients are there) is changed here, so that no exception comes
 between.
 
@@ -57,7 +57,7 @@ from staticgrad.runtime.parts.machinery import once
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED, MethodDef, function_of, interpreter_address, is_known
 
 READ_YET = 16  # sizes whose records are kept for calls that have begun with them
-_UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, of as many feeds as a sized entry may have
+_UNKNOWN = np.zeros((256, RECORD), np.int64)  # records that no array has, for the feeds of a sized entry
 _UNKNOWN_ADDRESS = _UNKNOWN.ctypes.data
 MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them, as do addresses
 MOST_GIVEN = 2048
@@ -278,7 +278,7 @@ def follow(words: Descriptor, other: Descriptor) -> None:
 
 
 def open_for(words: Descriptor, records: Records) -> None:
-    """Let an entry that was ``closed`` know these arrays, as many as it was made for."""
+    """Let an entry that was ``closed`` know these arrays, of the number that it was made for."""
     words.arrays.append(records)
     words[EntryWord.LEAF_RECORDS] = records.leaves
     words[EntryWord.FEED_RECORDS] = records.feeds

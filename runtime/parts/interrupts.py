@@ -8,7 +8,7 @@ held again. In any other thread ``poll`` does nothing. What a Python function of
 handler that runs while it prints) ends the program in the same way.
 
     context ::= words of one call in flight, in the place of the pool: the first is the address of a ``run`` that looks
-                for signals between the chunks that the caller takes, and lets nobody take one after an interruption
+                for signals between the chunks that the caller takes, and lets no thread take one after an interruption
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ the lock's ``MUTEX``), so each change of them is one step for all of Python. Com
 The thread that holds a lock may take it again, with one exception: who holds it shared alone is refused exclusively,
 since it would wait for itself (a signal handler that writes during a run that reads). A thread that waits does so
 without the GIL and looks for signals every ``SLICE`` nanoseconds. Threads enter in the order in which they began to
-wait, and who comes later waits behind them; but nobody waits behind a thread that runs its signal handlers, or behind
+wait, and who comes later waits behind them; but no thread waits behind one that runs its signal handlers, or behind
 anybody while it is inside already. ``GATE`` counts the holders of every kind: while it is zero and the GIL is held,
-nobody else is inside.
+no other thread is inside.
 
     row     ::= count thread{ROW}       the threads that hold a lock shared, once for each time, or that wait for it
 
@@ -176,7 +176,7 @@ class Lock:
         return result
 
     def exclusive(self, function: Callable[[*Ts], R], /, *arguments: *Ts) -> R:
-        """Return the result of ``function``, called while nobody else holds the lock."""
+        """Return the result of ``function``, called while no other thread holds the lock."""
         result: R = self._exclusive(function, *arguments)
         return result
 
@@ -190,7 +190,7 @@ class Lock:
                 self.words[LockWord.GATE] -= 1
 
     def start_again(self) -> None:
-        """In a forked child: nobody but this thread holds the lock."""
+        """In a forked child: only this thread can hold the lock."""
         words, machinery = self.words, _machinery()
         if machinery is None:
             self._plain, words[:] = threading.RLock(), 0
@@ -246,7 +246,7 @@ def _refuse() -> None:
 
 
 def _report(owner: int, slices: int) -> None:
-    """Called in a thread that has waited for so many slices.
+    """Called in a thread that has waited for that number of slices.
 
     Raises:
         StaticGradError: the owner is in a function that its program calls, and which waits for this thread to end.

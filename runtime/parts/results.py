@@ -194,7 +194,7 @@ def empty(shape: Shape, dtype: np.dtype) -> Array:
 
 
 def workspace(nbytes: int) -> Array:
-    """So many bytes that begin at a multiple of 64, for a program to work in; recycled as results are."""
+    """A number of bytes that begin at a multiple of 64, for a program to work in; recycled as results are."""
     place = empty((nbytes,), np.dtype(np.uint8))
     return aligned_empty((nbytes,), place.dtype) if place.ctypes.data % ALIGNMENT else place
 

@@ -15,15 +15,15 @@ A thread takes the chunks of its own share first, an n-th of them that lies toge
 theirs: what a thread has written in one kernel is in its own caches when it reads it in the next.
 
 Who waits spins for a while, since the next kernel of a program usually comes within microseconds and waking a thread
-that sleeps takes as long as many kernels; then it sleeps. It never merely gives way: others would run for milliseconds,
-whatever their priority, where one that sleeps is woken at once. A pool of more threads than there are processors spins
-only briefly, since it would take the time from its own workers.
+that sleeps takes the time of many kernels; then it sleeps. It never merely gives way: others would run for
+milliseconds, whatever their priority, where one that sleeps is woken at once. A pool of more threads than there are
+processors spins only briefly, since it would take the time from its own workers.
 
 A thread that is woken may be put on the processor of the one that woke it, and Linux has been seen to leave the two
 there for seconds, beside an idle one. So a worker that finds itself on the caller's processor moves to another, where
 the system has a call for that, and is as free to be moved as before.
 
-A worker that comes too late finds the gate closed and touches nothing; so nobody waits for a worker that has not
+A worker that comes too late finds the gate closed and touches nothing; so no thread waits for a worker that has not
 entered, a machine that is busy costs no more than what the others had begun, and after a fork, where the workers are
 gone, calls still end. The gate's number is odd while it is open. Entering is *count, then look at the gate*, closing is
 *close, then look at the count*, both sequentially consistent, so that one of the two sees the other (Dekker).
@@ -76,7 +76,7 @@ class PoolWord:
     MODES = 43  # the caller's floating-point control word
     PROCESSOR = 44  # the caller's
     ASLEEP = 48
-    WAITING = 49  # whether the caller sleeps until nobody is inside
+    WAITING = 49  # whether the caller sleeps until no thread is inside
     MUTEX = 56  # room for the largest of any system
     WAKE = 64
     LEFT = 72
@@ -235,7 +235,7 @@ def native_threads() -> bool:
 
 
 def pool_address(threads: int) -> int:
-    """The pool of so many threads, the caller among them; 0 (null) where there is nothing to share."""
+    """The pool of that number of threads, the caller among them; 0 (null) where there is nothing to share."""
     if threads < 2 or not native_threads():
         return 0
     threads = min(threads, MOST_THREADS)

@@ -100,7 +100,7 @@ def as_gradient(x: Bindable, value: Any, what: str) -> Array:
 
 
 def as_arrays(tensors: Iterable[Bindable], values: Iterable[Any]) -> list[Array]:
-    """``as_array`` for each tensor and what is fed as it, as many."""
+    """``as_array`` for each tensor and what is fed as it, of equal number."""
     return list(map(as_array, tensors, values))
 
 

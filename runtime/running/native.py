@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.running.kept import TapeContext
 
 # Programs that take a few microseconds keep the GIL: releasing it would not pay. What is thought short by mistake holds
-# up other threads only briefly; what nobody knows the time of, such as a loop without a bound, polls.
+# up other threads only briefly; what takes an unknown time, such as a loop without a bound, polls.
 KEEP_LOCK_BELOW = 8e-6
 IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by other programs as well
 
@@ -562,7 +562,7 @@ class NativeRunner:
         single: bool = False,
     ) -> EntrySpec:
         """The entry that calls the program with this frame. With ``lock`` it takes the session's lock so; without, it
-        goes the slow way where somebody has it."""
+        goes the slow way where it is held."""
         store, context = self.store, frame.context
         looks = lock is None and (self._kind is not None or bool(self._keys))
         writes = bool(self.written or self._gradients)

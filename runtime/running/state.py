@@ -45,7 +45,7 @@ def side_by_side(types: Sequence[TensorType]) -> list[Array]:
 
 def first_value(attrs: VariableAttributes, seed: int) -> Array:
     """A variable's value before any write: from the session's seed and the variable's name, and nothing else. It may be
-    memory of the declaration, which nobody may change, or one number that stands in every place."""
+    memory of the declaration, which is not writable, or one number that stands in every place."""
     # Without a generator where it needs none: to make one takes time, and NumPy's are a package that takes long to
     # import.
     if isinstance(attrs.initial, Fixed):
@@ -85,7 +85,7 @@ class SessionState:
         self.random = np.array([_signed(seed), 0], np.int64)
         self.closed = np.zeros(1, np.int64)
         self.write_count = np.zeros(1, np.int64)
-        self._initializing = Lock()  # not the state's lock: who compiles may hold it, and waits for nobody
+        self._initializing = Lock()  # not the state's lock: who compiles may hold it, and does not wait
         self._values: dict[str, Array] = {}
         self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Accumulated] = {}

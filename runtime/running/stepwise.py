@@ -48,7 +48,7 @@ from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.interpreter import evaluate
 
 TRIALS = 3  # of the reference with noise
-SPREAD = 8.0  # of results of the trials: as many times as much is allowed
+SPREAD = 8.0  # factor by which results may be off more than those of the trials
 UNITS = 64.0  # in the last place that are allowed in any case
 SHORT_UNITS = 8.0  # of 16-bit floats, whose ops compute in float32 and round once
 KEY_BYTES = 16
@@ -134,7 +134,7 @@ class _VerifiedRun:
     def check_kernel(
         self, time: int, step: Step, trials: Sequence[Mapping[Memory, Array]], later: Collection[Memory]
     ) -> None:
-        """Compare what the kernel wrote with the trials, but for what nobody reads ``later``, which may have been
+        """Compare what the kernel wrote with the trials, but for what is not read ``later``, which may have been
         poisoned already."""
         if isinstance(step.kernel, Packing):
             (packed,) = step.writes

@@ -4,7 +4,7 @@ Input: a region, the options that it shall be compiled with, and the state that 
 options with the ``blockings`` that were found. What these are, ``plans/contraction/blocking.py`` says: the usual one of
 each product and a few more that seem almost as fast, all of which add the terms of an element in the same order.
 
-Programs that note the time after each step are compiled, one with all usual blockings and as many more as there are
+Programs that note the time after each step are compiled, one with all usual blockings and one more for each of the
 others of a product; each gives another blocking to every product. (Products that share a step, as they do in the body
 of a loop, take turns.) All run in turn, call by call, so that whatever else the machine does slows all of them. A
 blocking is chosen if the median of its times is by ``WORTH`` less than the usual one's in the first half of the calls
@@ -42,7 +42,7 @@ from staticgrad.runtime.running.state import SessionState
 
 WORTH = 0.05  # how much faster than the usual blocking one has to be
 WARM_CALLS = 3
-FEWEST_CALLS, MOST_CALLS, SECONDS = 6, 500, 0.25  # of each program; as many as fit into the time, within these bounds
+FEWEST_CALLS, MOST_CALLS, SECONDS = 6, 500, 0.25  # of each program, within the time and these bounds
 
 Chosen = Mapping[Contraction, Blocking]
 
@@ -121,7 +121,7 @@ def _fastest(
 
 
 def _loaded(program: Program, options: CompileOptions) -> Binary:
-    """A program that is loaded but not kept on disk: nobody asks for it again."""
+    """A program that is loaded but not kept on disk: it is not asked for again."""
     code = load_code(machine_code(program.modules, options.target))
     return Binary(program.interface, code, False, lambda: program, program)
 

@@ -63,7 +63,7 @@ class Executable(vectorcall.Forwarding):
     in the place of ops; where ``out`` has None for a tensor, a fresh array is put. May be called from several threads.
 
     Fed arrays stay the caller's: they are read until the call returns, and never written. Results are fresh arrays that
-    own their memory and that nothing later changes; memory of results that nobody holds any more is recycled
+    own their memory and that nothing later changes; memory of results that are no longer held is recycled
     (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
 
     Tensors of PyTorch and other arrays that have DLPack's protocol are read, and as ``out`` written, where they lie.

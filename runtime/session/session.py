@@ -170,7 +170,7 @@ class Session(metaclass=hints.Answering):
 
     def close(self) -> None:
         """Give up programs and refuse every further call. Executables and tapes of the session end with it. Memory of
-        results that nobody holds goes back to the system; results that somebody holds stay as they are.
+        results that are not held goes back to the system; results that are held stay as they are.
 
         Example:
             >>> sess = sg.Session()
@@ -396,7 +396,7 @@ class Session(metaclass=hints.Answering):
                 With a budget programs are compiled for the sizes of the call alone.
 
         Programs serve ranges of the sizes that were open when declared, as those of ``run`` do. Of such a tape values
-        are kept in as many bytes as they have at the greatest sizes.
+        are kept in the bytes of the greatest sizes.
 
         Raises:
             FetchError, FeedError: as for ``run``.

@@ -31,7 +31,7 @@ def collection_held() -> Iterator[None]:
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
     """Import inside. What modules are made of lives as long as the process: it joins the oldest generation without
-    being visited, unless somebody has objects frozen."""
+    being visited, unless the user has frozen objects."""
     before = len(sys.modules)
     with collection_held():
         yield

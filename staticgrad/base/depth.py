@@ -41,7 +41,7 @@ class _Limit:
 
     @contextlib.contextmanager
     def raised(self, levels: int) -> Iterator[None]:
-        """Allow for so many levels more than without any."""
+        """Allow for that number of levels more than without any."""
         with self._lock:
             if not self._needed:
                 self._before = self._set = sys.getrecursionlimit()
@@ -92,7 +92,7 @@ def one_level(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_levels() -> Iterator[None]:
-    """Run what calls itself once a level, for as many as have been declared. Decorates functions too."""
+    """Run what calls itself once a level, for the number of levels that were declared. Decorates functions too."""
     if _limit.deepest <= SHALLOW:
         yield
         return

@@ -593,8 +593,8 @@ def _never_zero(value: Extent) -> bool:
 
 
 def _equation(a: object, b: object) -> Equation | None:
-    """The pairs of open sizes of which two extents are products, as many of each, in order: two products are equal
-    where their factors are."""
+    """The pairs of open sizes of which two extents are products, the same number of each, in order: two products are
+    equal where their factors are."""
 
     def factors(value: object) -> tuple[int, list[OpenSize]]:
         match value.terms if type(value) is Extent else ():

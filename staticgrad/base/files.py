@@ -96,7 +96,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def read_regular(path: str | os.PathLike[str]) -> tuple[bytes, os.stat_result]:
-    """The content of a regular file and its status, both of one open file: nobody can exchange it in between.
+    """The content of a regular file and its status, both of one open file, which cannot be exchanged in between.
 
     Raises:
         FormatError: as ``opened``.
@@ -108,7 +108,7 @@ def read_regular(path: str | os.PathLike[str]) -> tuple[bytes, os.stat_result]:
 
 def replace(path: str | os.PathLike[str], data: bytes, *, owned: bool = False) -> None:
     """Make ``path`` a file of these bytes; whoever opens it meanwhile finds what was there before. One that is
-    ``owned`` nobody but its owner may write to, whatever the process's umask or the old file's mode.
+    ``owned`` only its owner may write to, whatever the process's umask or the old file's mode.
 
     Raises:
         FormatError: the path is none, or names what is no regular file.
@@ -236,7 +236,7 @@ def _has_put(temporary: str, path: str, data: bytes, stack: contextlib.ExitStack
 
 
 def remove_unheld(path: str, is_needed: Callable[[], bool]) -> None:
-    """Remove a file that nobody holds, unless it is needed then; who names it holds it until it is.
+    """Remove a file that no process holds, unless it is needed then; who names it holds it until it is.
 
     Raises:
         OSError: it cannot be reached or removed.
@@ -300,7 +300,7 @@ def _create(target: str, mode: int) -> tuple[int, str]:
 
 def remove_abandoned(folder: str, names: str) -> None:
     """Remove what was being written in a folder by processes that are no more, in the place of files whose names match
-    a pattern: such files are locked by nobody."""
+    a pattern: such files are never locked."""
     ours = re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}")
     with contextlib.suppress(OSError):
         for other in os.listdir(folder):
@@ -319,8 +319,8 @@ def _remove_unlocked(path: str) -> None:
 
 
 def _lock(descriptor: int, wait: bool, shared: bool = False) -> bool:
-    """Lock an open file until it is released, if nobody else has, or share its lock; false where locks are not to be
-    had. A lock that is there already is changed, not at once: others may have it in between."""
+    """Lock an open file until it is released, if no other process has, or share its lock; false where locks are not to
+    be had. A lock that is there already is changed, not at once: others may have it in between."""
     if sys.platform == "win32":
         return False
     import fcntl

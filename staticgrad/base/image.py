@@ -10,7 +10,7 @@ objects. ``LoadedImage`` maps one into this process: nothing of LLVM is needed f
 Memory is never writable and executable at once, nor is what has been writable made executable, where the system has
 files in memory: the image is written to one that is mapped to be executed from the start. Hardened systems refuse
 anything else (``PR_SET_MDWE``, ``execmem`` of SELinux). The mapping is private: a child that was forked has data of its
-own, and nobody writes to the code, as the file is closed. An image that does not fit this process (another machine, a
+own, and no writer has the code open, as the file is closed. An image that does not fit this process (another machine, a
 symbol that is not there) raises ``ImageError``.
 """
 

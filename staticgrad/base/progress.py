@@ -5,7 +5,7 @@
 
 Nothing is written for ``PATIENCE`` seconds. Then each phase that begins or goes on may write the line anew in its
 place, and at the end it is erased. No thread and no signal is needed, as phases call (``phases.goes_on``). The line is
-for somebody who waits: on standard error where that is a terminal, or in a notebook, where the output of a cell is kept
+for a user who waits: on standard error where that is a terminal, or in a notebook, where the output of a cell is kept
 and would keep lines of an error; for the main thread; with no other output of a compilation.
 """
 
@@ -82,7 +82,7 @@ class Progress:
 
 @contextlib.contextmanager
 def shown(ops: int) -> Iterator[None]:
-    """Show the progress of a compilation of so many ops while it runs inside, if somebody is there to read it."""
+    """Show the progress of a compilation of that number of ops while it runs inside, if a user may read it."""
     place = _place()
     if place is None:
         yield
@@ -96,7 +96,7 @@ def shown(ops: int) -> Iterator[None]:
 
 
 def _place() -> Terminal | CellOutput | None:
-    """The display that somebody who waits looks at and that shows nothing else of the compilation; None if there is
+    """The display that a waiting user looks at and that shows nothing else of the compilation; None if there is
     none."""
     if threading.current_thread() is not threading.main_thread():
         return None

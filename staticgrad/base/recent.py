@@ -14,7 +14,7 @@ W = TypeVar("W")
 
 
 class Recent(Generic[V]):
-    """At most ``limit`` values by key, and as many that nobody has got yet and whose first use is to be told."""
+    """At most ``limit`` values by key, and ``limit`` that were not taken yet and whose first use is to be told."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

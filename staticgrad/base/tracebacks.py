@@ -3,8 +3,8 @@
 Input: an error that leaves a public function (``staticgrad.base.boundary``). Output: the same error, whose traceback
 has no frames of this package: those of the user are left, also those of his functions that were called from here
 (bodies of loops, hooks). That is for errors that are meant for users: those of this package, those that a ``raise`` of
-this package raised, and calls with wrong arguments. What else is raised is somebody else's, or a fault of this package,
-and stays as it is. With ``STATICGRAD_DEBUG`` all frames stay.
+this package raised, and calls with wrong arguments. What else is raised is another library's, or a fault of this
+package, and stays as it is. With ``STATICGRAD_DEBUG`` all frames stay.
 """
 
 from __future__ import annotations

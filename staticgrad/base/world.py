@@ -369,7 +369,7 @@ _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any
 
 
 def _ending_all(hook: _Hook, mpi: Any) -> _Hook:
-    """A function for exceptions that nobody catches: ``hook`` prints them, then all ranks end, which may be waiting for
+    """A function for exceptions that are not caught: ``hook`` prints them, then all ranks end, which may be waiting for
     this one."""
 
     def end_all(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

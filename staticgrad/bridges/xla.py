@@ -192,7 +192,7 @@ def renew(functions: Iterable[CFunction], state: SessionState) -> None:
 
 
 def release(functions: Iterable[CFunction]) -> None:
-    """Let go of the session's state, of which C functions that nobody can renew any more have their own copies."""
+    """Let go of the session's state, of which C functions that can no longer be renewed have their own copies."""
     for function in functions:
         del function._state
 

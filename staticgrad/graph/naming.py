@@ -5,7 +5,7 @@
            | base ["_" n]              of a variable in no module; the base is ``variable``
 
 A path is known when modules have been put into each other, which is after their variables were declared. So these names
-are worked out anew, from the modules as they are then, when somebody asks for one. They are settled when something
+are worked out anew, from the modules as they are then, when one is asked for. They are settled when something
 keeps a name: a program, a session, a slot of an optimizer, a gradient, a text. Numbers follow the order of declaration;
 ``Graph.origins`` tells of the names that have one, or would have one beside others.
 """
@@ -257,7 +257,7 @@ _changes = [0]  # how often something was declared, or held by something else, t
 
 
 def note_change() -> None:
-    """Work out names anew when somebody asks next."""
+    """Work out names anew when they are next asked for."""
     _changes[0] += 1
 
 

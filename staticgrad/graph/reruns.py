@@ -1,6 +1,6 @@
 """Modules and variables that a cell, or a turn of a loop, has declared before in the same graph.
 
-A name that nobody has given goes to the first of them. The second one's variables are called otherwise, so a checkpoint
+A name that was not given goes to the first of them. The second one's variables are called otherwise, so a checkpoint
 holds both, and a program that declares one takes the values of the first, which nothing may have trained. What ran
 before is known from the lines that were running down to the statement of a module or cell, and from that one's code,
 which is compiled anew when it runs again; several layers that one execution declares are meant to be several. In a

@@ -52,7 +52,7 @@ from staticgrad.graph.optable import Array
 from staticgrad.graph.scopes import Checkpoint
 
 COMPARED = 1 << 16  # elements that are compared at a time
-LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
+LISTED = 16  # elements up to which an array is listed; larger ones are encoded
 LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
 MOST_EXPANDED = 1 << 26  # bytes that the constants of a text have where it says one number for all their elements
 PLAIN_NAME = re.compile(r"[\w./~-]+")
@@ -251,7 +251,8 @@ class _Printer:
         return self.value(getattr(initial, "initializer", initial))
 
     def _expands(self, nbytes: int) -> bool:
-        """True if a constant of so many bytes may be said by one number: a text that is short makes no large graph."""
+        """True if a constant of that size in bytes may be said by one number: a text that is short makes no large
+        graph."""
         return self.expanded + nbytes <= MOST_EXPANDED
 
     def _array(self, node: Node, array: Array, expands: bool) -> str:

@@ -478,7 +478,7 @@ def pair(value: Sizes, what: str, least: int = 0) -> Pair:
 
 
 def along(value: Sizes, axes: int, what: str, least: int = 0) -> tuple[int, ...]:
-    """An int for each of so many axes, from one for all or one for each; none is smaller than ``least``."""
+    """An int for each axis, from one for all or one for each; none is smaller than ``least``."""
     items = integers(value, what, least)
     if len(items) not in (1, axes):
         several = "" if axes == 1 else f" or {axes}"

@@ -294,7 +294,7 @@ def diff(
     """The differences of neighbours along ``axis``, taken ``n`` times (0: ``x`` itself); of bools, whether they differ.
 
     Args:
-        prepend: what comes before the first element, with as many axes as ``x``.
+        prepend: what comes before the first element, with the number of axes of ``x``.
         append: what comes after the last one.
 
     Raises:

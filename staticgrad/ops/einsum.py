@@ -28,7 +28,7 @@ from staticgrad.ops.contraction import matmul, require_equal
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.ops.elementwise.copies import rounded_once
 
-EXACT = 5  # so many operands and fewer are ordered by trying all orders
+EXACT = 5  # operands up to which all orders are tried
 BALANCE = 16  # multiply-adds that take about as long as moving one element to or from memory
 NOMINAL = 64  # stands for a size that is not known yet
 Pair = tuple[int, int]
@@ -280,7 +280,7 @@ def _grouped(x: _Labelled, groups: Sequence[str]) -> Tensor:
 
 
 def _contract(a: _Labelled, b: _Labelled, keep: set[str]) -> _Labelled:
-    """The product of two labelled tensors, summed over the labels that nobody needs any more; both have those.
+    """The product of two labelled tensors, summed over the labels that are not needed any more; both have those.
 
     What both have goes in the order of the larger one, which then need not be copied where it lies in memory so.
     """

@@ -41,7 +41,7 @@ def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Se
         other = o.not_equal(x, best)
         if is_floating(x.dtype):  # what is left where one comparison holds is compared again: one instruction
             other = o.logical_and(other, o.equal(x, x))
-        # places of half the width where they fit: twice as many go in a register
+        # places of half the width where they fit: a register holds twice the number
         extent = x.shape[axis]
         width = int32 if isinstance(extent, int) and extent <= np.iinfo(np.int32).max else int64
         places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)

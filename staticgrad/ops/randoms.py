@@ -326,7 +326,7 @@ def uniform(
     with graph_of((low, high)):
         kind = dtype_of_parameters(dtype, low, high)
         u = random_uniform(shape, kind, seed)
-        if is_short_float(kind):  # of as many bits as it has: what is larger would be rounded to 1
+        if is_short_float(kind):  # of its own number of bits: more would be rounded to 1
             steps = 2.0**8 if kind != float16 else 2.0**11
             u = o.multiply(o.floor(o.multiply(u, steps)), 1 / steps)
         if is_weak(low) and is_weak(high) and (low, high) == (0, 1):

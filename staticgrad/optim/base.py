@@ -349,8 +349,8 @@ class Optimizer(metaclass=AbstractAnswering):
             buckets: in how many vectors the gradients are reduced. One is reduced behind the backward; several are
                 started as soon as their gradients are there, and waited for before the first update.
             shards: a number that the number of ranks divides. The batch, one open size that all ranks are fed equal
-                parts of, is taken as so many shards, whose gradients are added in a fixed order: the same bits on
-                1, 2, … ``shards`` ranks. Neither random numbers nor effects may be part of the loss.
+                parts of, is divided into that number of shards, whose gradients are added in a fixed order: the same
+                bits on 1, 2, … ``shards`` ranks. Neither random numbers nor effects may be part of the loss.
 
         Raises:
             GraphError: there is nothing to update: no variable, or none that the loss depends on; or shards that

@@ -51,7 +51,7 @@ def _dtypes(tensors: Iterable[Tensor]) -> list[object]:
 
 
 def _pieces(gradients: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """The distinct gradients in the order in which the backward makes them, cut into pieces of about as many bytes."""
+    """The distinct gradients in the order in which the backward makes them, cut into pieces of about equal size."""
     ordered = sorted(dict.fromkeys(gradients), key=lambda g: g.op.serial)
     if count == 1 or not all(g.type.static for g in ordered):
         return [ordered]
@@ -89,7 +89,7 @@ def over_shards(loss: Tensor, variables: Sequence[Tensor], shards: int, derive: 
     """The mean over the shards of a batch of the gradients that ``derive`` finds of the loss of each.
 
     Raises:
-        GraphError: the ranks cannot share out so many shards, it is not known what the batch is, or the loss draws
+        GraphError: the ranks cannot share out the shards evenly, it is not known what the batch is, or the loss draws
             random numbers or has effects.
     """
     if shards % size():
@@ -187,7 +187,7 @@ def _lone(size: Size) -> Symbol | None:
 
 
 class _PartSizes(dict[Symbol, Any]):
-    """Bindings of some symbols to one of so many equal parts of them, and of every other to itself."""
+    """Bindings of some symbols to one of that number of equal parts, and of every other to itself."""
 
     def __init__(self, symbols: Iterable[Symbol], parts: int) -> None:
         super().__init__({symbol: Dim((((symbol,), 1),)) // parts for symbol in symbols})

@@ -175,7 +175,7 @@ def one_cycle(
         anneal_strategy: "cos" or "linear", how it rises and falls.
         div_factor: what the first rate is smaller by.
         final_div_factor: what the last rate is smaller than the first by.
-        three_phase: fall to the first rate in as many steps as it rose, and from there to the last.
+        three_phase: fall to the first rate in the number of steps in which it rose, and from there to the last.
 
     Raises:
         GraphError: another strategy, or a part that leaves a phase without steps.

@@ -200,7 +200,7 @@ def _planes_of(
 def _block_rows(
     kernel: Convolution, image: Image, geometry: list[tuple[Taps, Taps]], rows: int, lanes: int, most_bytes: int
 ) -> int:
-    """The rows of a block: as many as ``most_bytes`` hold of their frame, of sizes that divide ``rows``; all where
+    """The rows of a block: those whose frame fits into ``most_bytes``, of sizes that divide ``rows``; all where
     only much smaller ones do."""
     spacing = geometry[0][0].spacing
 

@@ -45,7 +45,7 @@ class Image:
     offset: tuple[int, int]
     height: int
     width: int
-    apart: int  # elements from one pixel of the copy to the next, as many as channels or more
+    apart: int  # elements from one pixel of the copy to the next, at least the channels
     padded: bool = False  # more channels of a pixel are read than there are: so it is always copied
 
     @staticmethod
@@ -161,8 +161,8 @@ def most(extent: int) -> int:
 
 
 def unaliased(dtype: np.dtype, channels: int, stride: int = 1) -> int:
-    """Elements from one pixel of a copy to the next, of which a tile reads every so many: a line more than its channels
-    where those would fall into few sets of the cache."""
+    """Elements from one pixel of a copy to the next, of which a tile reads some at a fixed distance: a line more than
+    its channels where those would fall into few sets of the cache."""
     return channels + (LINE // dtype.itemsize if channels * stride * dtype.itemsize % ALIAS == 0 else 0)
 
 

@@ -20,7 +20,7 @@ Range = tuple[Index, Index]
 
 @frozen
 class Area:
-    """A piece of scratch memory: ``nbytes``, a multiple of 64, or several copies of as many."""
+    """A piece of scratch memory: ``nbytes``, a multiple of 64, or several ``copies`` of that size."""
 
     name: str
     nbytes: int
@@ -79,7 +79,7 @@ NO_SCRATCH = Scratch()
 
 
 def areas(dtype: np.dtype, **elements: int) -> tuple[Area, ...]:
-    """Areas of so many elements each, by their names; of the greatest sizes."""
+    """Areas by their names, with the numbers of their elements; of the greatest sizes."""
     return tuple(Area(name, aligned_bytes(highest(count), dtype)) for name, count in elements.items())
 
 

@@ -70,7 +70,7 @@ def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[t
 
 
 def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
-    """True if so many taps can be unrolled, and their sums kept in registers."""
+    """True if that number of taps can be unrolled, and their sums kept in registers."""
     return taps <= (target.isa.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 

@@ -87,8 +87,8 @@ class Segments:
 
 
 def odd_lines(elements: int, dtype: np.dtype) -> int:
-    """So many elements, rounded up to an odd number of cache lines: rows that a tile reads at once share no set of the
-    cache."""
+    """A number of elements, rounded up to an odd number of cache lines: rows that a tile reads at once share no set of
+    the cache."""
     line = max(1, LINE // dtype.itemsize)
     return (-(-elements // line) | 1) * line
 
@@ -172,7 +172,7 @@ class Planes:
             self._bring(writer, start, f.add(first, channel), 1, of_class, j, segment)
 
     def _fetch(self, writer: ConvolutionWriter, channel: Index, part: Index, segment: Segment) -> None:
-        """Prefetch a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
+        """Prefetch a part of a channel, one for each plane that is copied of it: it lies far from the one before."""
         kernel = self.kernel
         s_n, s_c, s_h, _ = kernel.x_strides
         far = abs(self.rows * kernel.stride[0] * s_h) * writer.dtype.itemsize

@@ -187,7 +187,7 @@ class _Strips:
     panels: Range  # of rows
 
     def emit(self, first: Index, start: Index) -> None:
-        """The strip that begins with column panel ``first``, its terms from ``start`` on, as many as one pass takes."""
+        """The strip that begins with column panel ``first``, its terms from ``start`` on, those of one pass."""
         f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
         end = f.min(f.add(first, plan.strip), tiling.column_panels)
         depth = f.min(plan.depth, f.sub(plan.terms, start))

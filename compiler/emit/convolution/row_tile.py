@@ -134,7 +134,7 @@ class _RowTileWriter:
         return self.f.mul(self.w_tap, self.tile.taps)
 
     def _fetch_rows(self, below: Value, columns: list[int]) -> None:
-        """Prefetch the rows of x that the next row of y needs besides: as many as a step, which is mostly square."""
+        """Prefetch the rows of x that the next row of y needs besides: a step of them, which is mostly square."""
         for _ in range(self.tile.step):
             for at in self._pixels(below, self.x_pixel, columns).values():
                 prefetch(self.f, at)

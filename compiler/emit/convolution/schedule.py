@@ -186,8 +186,8 @@ class SumChunks:
 
     @staticmethod
     def part_of(kernel: Convolution, target: Target, segments: int, sum_bytes: int, fewest: int = 1) -> int:
-        """The number of segments of a chunk with sums of its own, ``fewest`` or about as many; 0 where the sums do not
-        stay in a core's cache, or one chunk is all. Threads then share no line of memory but at the end."""
+        """The number of segments of a chunk with sums of its own, ``fewest`` or about that number; 0 where the sums do
+        not stay in a core's cache, or one chunk is all. Threads then share no line of memory but at the end."""
         segments = highest(segments)
         wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target), target), segments // fewest)
         small = kernel.dtype.kind == "f" and sum_bytes <= target.sized(SUM_BYTES)
@@ -200,7 +200,7 @@ class SumChunks:
 
     @property
     def places(self) -> int:
-        """The number of sums that there is memory for: as many as the greatest sizes have, one at least."""
+        """The number of sums that there is memory for: that of the greatest sizes, one at least."""
         return max(1, highest(self.parts))
 
     @property

@@ -56,7 +56,7 @@ class UnitResult:
         return (self.strides if self.direct else self.block)[1:]
 
     def elements(self, count: int) -> int:
-        """The elements of a scratch block of so many rows, or planes."""
+        """The elements of a scratch block of that number of rows, or planes."""
         return 0 if self.direct else count * max(map(highest, self.block))
 
     def place(self, writer: ConvolutionWriter, number: Index, output: Index, row: Index) -> Value:

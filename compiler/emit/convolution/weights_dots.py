@@ -2,7 +2,7 @@
 
 Tiles of few filters or channels would leave most lanes idle, or take longer to pack than to multiply. Here rows of
 tiles are planes of y, read in place, columns are planes of x moved by a tap (``planes``), and terms are
-pixels, of which each lane takes every so many (``dot_tile``). The vectors of sums are kept in scratch memory, ``[panel
+pixels, which the lanes take by turns (``dot_tile``). The vectors of sums are kept in scratch memory, ``[panel
 of filters][tap][filter][channel][lane]``, and their lanes are added when all images are done.
 
 The work is a sequence of *segments*, some images or a block of rows of one, such that the planes of a panel of channels
@@ -257,7 +257,7 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
 
 
 def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
-    """Channels and filters of a group in panels, as many as the registers of a tile hold."""
+    """Channels and filters of a group in panels that fit the registers of a tile."""
     registers, temporaries = target.isa.registers, 2 if target.isa.fma else 3
     most = max(1, (math.isqrt(4 * (registers - temporaries) + 1) - 1) // 2)  # as many filters, and sums of all pairs
     channels = Panels.of(kernel.of_group[0], most)

@@ -49,7 +49,7 @@ from staticgrad.compiler.plans.tiles import (
 
 SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
 Y_BYTES = 4 << 20  # of all panels of y
-MANY_WEIGHTS = 3 << 19  # bytes of all weights: of so many planes are made even of channels that are next to each other
+MANY_WEIGHTS = 3 << 19  # bytes of all weights from which planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
 
 

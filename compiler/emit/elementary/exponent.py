@@ -17,7 +17,7 @@ def has_scale(x: Num) -> bool:
 
 def per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num], shortest: int = 128) -> Num:
     """Apply ``write(operands, bits)`` to pieces of at most one 512-bit register and put the results together; what is
-    shorter than the ``shortest`` register that will do is the beginning of one. All have as many bits as ``x``."""
+    shorter than the ``shortest`` register that will do is the beginning of one. All have the width of ``x``."""
     width = x.lanes * (32 if x.element == "float" else 64)
     if width < shortest:
         return _first(write([_extended(v, shortest // width) for v in (x, *others)], shortest), x.lanes)
@@ -32,7 +32,7 @@ def per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], 
 
 
 def _extended(x: Num, times: int) -> Num:
-    """``x`` in the first lanes of ``times`` as many; what the others hold is open for a scalar."""
+    """``x`` in the first lanes of ``times`` their number; what the others hold is open for a scalar."""
     if x.lanes == 1:
         return Num(x.f, x.f.insert(Value("poison", vector(x.element, times)), x.value, 0))
     return Num(x.f, x.f.shuffle(x.value, None, list(range(x.lanes)) * times))

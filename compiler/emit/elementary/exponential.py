@@ -39,7 +39,7 @@ EXP_TABLED = (
     0.5000000000000003, 0.16666666666666677, 0.04166666666188921, 0.008333333332413461, 0.0013889092545517209,
     0.0001984155439247746,
 )  # fmt: skip
-TABLED = 16  # powers of two in registers, of as many steps of an octave
+TABLED = 16  # powers of two in registers, one for each step of an octave
 STEP = (0.043321698784993146, 3.436201886692732e-15)  # ln2/16 in two parts, the first of 42 bits
 
 

@@ -25,7 +25,7 @@ from staticgrad.compiler.kernels.routines import Cumulation
 from staticgrad.compiler.machine.target import Target
 
 MOST_VECTORS = 4  # of a strip
-# Columns of so many vectors and less are run together: as many as fill so many vectors and more, but no more than that.
+# Vectors up to which columns are run together, in groups that fill about that number of vectors.
 LONGEST_TOGETHER = 4
 FEWEST_TOGETHER, MOST_TOGETHER = 4, 32
 
@@ -211,7 +211,7 @@ class _OpenColumns:
                 least = end + 1
 
     def _one_by_one(self, vectors: int) -> None:
-        """Columns of so many vectors, of which the last may be less than a whole one."""
+        """Columns of some vectors, of which the last may be less than a whole one."""
         f, lanes = self.f, self.lanes
         behind = (vectors - 1) * lanes
         pieces = [(number * lanes, Lanes(self.type)) for number in range(vectors - 1)]

@@ -23,7 +23,7 @@ from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.machine.target import Target
 
-LONGEST = 128  # times as many elements as rows are sorted side by side: longer rows are sorted by digits in less time
+LONGEST = 128  # elements for each row that is sorted side by side: longer rows are sorted by digits in less time
 IN_REGISTERS = 16  # elements of rows that are exchanged in registers
 AT_ONCE = 4  # pairs that are compared at once
 SIZES = (2, 4, 6, 8, 12)  # of networks in registers, of which rows of an open length take the first that is enough
@@ -67,7 +67,7 @@ def layout(routine: Sort, target: Target) -> NetworkScratch | None:
 
 
 def key_of(f: Function, routine: Sort, x: Value, *, joined: bool) -> Value:
-    """The keys of elements, of as many bits; ``joined`` zeros have one key."""
+    """The keys of elements, of their width; ``joined`` zeros have one key."""
     bits, dtype = 8 * routine.dtype.itemsize, routine.dtype
     type_ = vector(f"i{bits}", lanes_of(x.type))
     top, ones = f.const(-(1 << (bits - 1)), type_), f.const(-1, type_)

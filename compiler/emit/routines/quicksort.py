@@ -21,7 +21,7 @@ from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, la
 from staticgrad.compiler.emit.routines.networks import merge_exchange
 from staticgrad.compiler.machine.target import Target
 
-IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in as many again
+IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in another eight
 DEPTH = 64  # ranges that wait: the shorter part is sorted first, so there are no more than bits in a count
 STACK_BYTES = 2 * 8 * DEPTH
 
@@ -32,7 +32,7 @@ def shortest(target: Target, dtype: np.dtype) -> int:
 
 
 def work(target: Target, dtype: np.dtype, length: int) -> int:
-    """The words that partitions of a row of ``length`` may read: more than twice as many as of most rows."""
+    """The words that partitions of a row of ``length`` may read: more than twice those of most rows."""
     levels = (highest(length) // shortest(target, dtype)).bit_length()
     return length * (2 * levels + 4)
 

@@ -238,7 +238,8 @@ class _Eigen:
 
 
 def singular_scratch_bytes(routine: Singular, target: Target) -> int:
-    """The columns, their squared lengths and the factors of reflections, and the right vectors if nobody wants them."""
+    """The columns, their squared lengths and the factors of reflections, and the right vectors if they are not
+    wanted."""
     n, m = routine.columns, routine.rows
     return (n * m + 2 * n) * routine.dtype.itemsize
 

@@ -42,7 +42,7 @@ from staticgrad.compiler.plans.tiles import (
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
-# Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
+# Blockings that are measured: their greatest number, and how much slower one may seem than the one that seems best.
 MOST_MEASURED = 5
 SEEMS_TOO_SLOW = 1.5
 

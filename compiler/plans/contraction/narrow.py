@@ -31,7 +31,7 @@ def narrow_tiling(
     target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int] | None,
     terms: int | None = None,
 ) -> tuple[float, Tiling] | None:  # fmt: skip
-    """The tiling with terms side by side, as many as ``terms`` says if it does, that seems fastest, after its estimated
+    """The tiling with terms side by side (``terms`` of them, if given) that seems fastest, after its estimated
     cycles with packing; None where there is none. ``b`` is None if B is given packed."""
     if dtype.kind != "f" or a[1] != 1 or min(m, n) == 0:
         return None
@@ -61,7 +61,8 @@ def _best(
     target: Target, dtype: np.dtype, sizes: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int] | None,
     terms: int,
 ) -> tuple[float, Tiling] | None:  # fmt: skip
-    """The one with so many terms side by side that seems fastest. All columns must fit one panel where B is packed."""
+    """The one with ``terms`` terms side by side that seems fastest. All columns must fit one panel where B is
+    packed."""
     m, n, k = sizes
     lanes = tile_lanes(target, dtype)
     needed = -(-n * terms // lanes)

@@ -49,7 +49,7 @@ def _parts(kernel: Contraction, target: Target) -> tuple[OpenSize | None, tuple[
     size = max(losses, key=lambda entry: entry[0])[1]
     ends = [size.high]
     for at in _looked_at(size):
-        # As many columns as there are lanes may be the best case: fewer are looked at, too.
+        # A column for each lane may be the best case: fewer are looked at, too.
         if len(ends) < MOST_PARTS and any(
             _loss(kernel, size, ends[0], n, target) > TOO_SLOW for n in {at, max(size.low, 3 * at // 4)}
         ):

@@ -1,7 +1,7 @@
 """Index arithmetic in 32 bits: guards and masks compare indices, and twice as many of half the width fit a register.
 
 Input: a nest; output: the same nest, with values that follow from indices and constants in int32 where they fit
-and where nobody sees their dtype. Instructions keep their numbers.
+and where their dtype is not seen. Instructions keep their numbers.
 """
 
 from __future__ import annotations

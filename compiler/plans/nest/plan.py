@@ -41,18 +41,18 @@ from staticgrad.compiler.plans.nest.facts import (
 )
 from staticgrad.compiler.plans.nest.indices import narrowed
 
-# A value that takes at least so many instructions is not computed again in a later sweep.
+# Instructions from which a value is kept for a later sweep rather than computed again.
 KEEP_COST = 10
 # A loop body of more instructions than this is emitted once, with a mask, and not once more for the tail.
 ONE_COPY_COST = 80
-# A body of at most so many instructions is repeated for each vector of a tile that is transposed in registers.
+# Instructions up to which a body is repeated for each vector of a tile that is transposed in registers.
 TILED_COST = 4
-# Short rows are run so many at a time: their sums go across lanes together, what follows from them is one vector.
+# Short rows in a group: their sums go across lanes together, what follows from them is one vector.
 GROUPED_ROWS = 4
 # Rows of more vectors, or of more instructions a vector, are long enough by themselves.
 GROUPED_VECTORS = 8
 GROUPED_COST = 100
-# Rows of at most so many elements are transposed in registers where the lanes are rows. One unit has all the shuffles.
+# Elements up to which rows are transposed in registers where the lanes are rows. One unit has all the shuffles.
 LONGEST_STAGED = 64
 SHUFFLE_COST = 1.5
 # Of a lane in a row of memory of its own that a sweep leaves before it has taken more of it.
@@ -64,29 +64,29 @@ ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
 # (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
 VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
-# Rows that are far apart are asked for so many turns ahead, where all together are more than a core's own cache
+# Turns by which rows that are far apart are prefetched ahead, where all together are more than a core's own cache
 # holds: no prefetcher follows from page to page.
 AHEAD = 8
-# Where other loops give threads so many chunks, such rows are read in panels of AHEAD rows, all columns of one before
-# the next, with so many vectors side by side: each row is then a stream, and memory gives as much as it can.
+# Chunks of other loops from which such rows are read in panels of AHEAD rows, all columns of one before
+# the next, with this number of vectors side by side: each row is then a stream, and memory gives as much as it can.
 PANEL_CHUNKS = 8
 PANEL_VECTORS = 4
-# An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
+# Terms that an accumulator takes one after the other at most; longer sums are cut in blocks that are then added.
 LONGEST_CHAIN = 256
-# So many vectors are worth code that runs several registers at once.
+# Vectors from which code that runs several registers at once is worth its length.
 WORTH_INTERLEAVING = 256
-# Loads are transposed in registers, at least so many vectors at a time.
+# The fewest vectors of loads that are transposed in registers together.
 NARROWEST_TILE = 4
 # Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
 # turns if that saves so many instructions for each vector that then comes or goes row by row.
 STILL_COST = 32
-# Such a loop takes at most so many turns at a time, if it can be cut in that many.
+# The most turns that such a loop takes at a time, if it can be cut in those.
 STILL_CHUNK = 64
-# Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
+# Rows of a chunk of transposed loads: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
-# Of each row of memory a chunk of columns takes so many bytes at least.
+# The fewest bytes that a chunk of columns takes of each row of memory.
 CHUNK_ROW_BYTES = 256
-# Where the outermost loop can be cut in so many chunks no other one is looked at.
+# Chunks of the outermost loop from which no other loop is looked at.
 ENOUGH_CHUNKS = 12
 
 
@@ -123,7 +123,7 @@ def _collides(nest: Nest, facts: Facts, dim: int) -> bool:
 
 def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, target: Target) -> list[Access]:
     """The accesses whose rows are transposed in registers where lanes along ``dim`` are rows: those of short rows whose
-    elements lie side by side, if nobody reaches the memory of one in another way."""
+    elements lie side by side, if no other access reaches the memory of one."""
     if dim is None or dim >= len(nest.outer) or len(nest.inner) != 1 or lanes < 4:
         return []
     size = nest.inner[0]
@@ -620,10 +620,10 @@ def _greatest(nest: Nest) -> Nest:
 
 
 def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> int:
-    """Long chains of instructions that wait for each other are run for several registers at once, as many as the target
-    asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of short
-    rows, which are run in groups, nor for so few vectors that the code, which gets two or three times as long, takes
-    longer to make than it saves."""
+    """Long chains of instructions that wait for each other are run for several registers at once, the number that the
+    target asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of
+    short rows, which are run in groups, nor for so few vectors that the code, which gets two or three times as long,
+    takes longer to make than it saves."""
     count = target.machine.interleaved
     if vector is None or count == 1 or nest.dims[vector] < count * lanes:
         return 1
@@ -750,7 +750,7 @@ class _Planner:
         )
 
     def _strip(self, across: int | None, share: NestChunks | None) -> int | None:
-        """As many rows as known axes are cut in (``_blocked``); chunks along the axis are strips themselves."""
+        """The number of rows that known axes are cut in (``_blocked``); chunks along the axis are strips themselves."""
         if across is None or not is_open(self.nest.dims[across]) or (share is not None and share.dim == across):
             return None
         rows = max(self.lanes, self.target.sized(TRANSPOSED_CHUNK, 2))
@@ -969,7 +969,8 @@ class _Planner:
         return Sweep(members, reductions, part.reloads, saves, spans)
 
     def _keep(self, value: int, computed_with: frozenset[int]) -> None:
-        """Choose where ``value`` stays: where it is stored anyway and nobody else comes, else in scratch memory."""
+        """Choose where ``value`` stays: where it is stored anyway and nothing else is stored, else in scratch
+        memory."""
         for number in computed_with:
             store = self.nest.body[number]
             if isinstance(store, Store) and store.value == value and self._is_plain(store):

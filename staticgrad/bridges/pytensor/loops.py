@@ -4,7 +4,7 @@ A ``Scan`` reads and writes buffers at offsets (taps) from the present step. Non
 carries and writes to: what a step needs of earlier ones is a window of a few rows, which the loop carries; the oldest
 row leaves it as a stacked result.
 
-- sit-sot, mit-sot (a state and some of its earlier values): the window has as many rows as the oldest tap reaches back.
+- sit-sot, mit-sot (a state and some of its earlier values): the window reaches back to the oldest tap.
   A buffer is the first window and the stacked states behind it; a shorter buffer is their end, since steps write around
   in it, and where it is as long as the window nothing is stacked.
 - nit-sot (results without a memory): stacked.

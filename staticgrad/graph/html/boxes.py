@@ -105,7 +105,7 @@ def _runs(
 
 
 def _merged(runs: Sequence[Box]) -> list[Box]:
-    """The boxes with neighbours joined, as many together as it takes."""
+    """The boxes with neighbours joined, in groups of the size that it takes."""
     share = -(-len(runs) // MOST)
     together = [runs[first : first + share] for first in range(0, len(runs), share)]
     return [Box(tuple(node for box in boxes for node in box.nodes), None) for boxes in together]

@@ -4,7 +4,7 @@
     body       turn, carries, rows, captured  ->  carries, rows of the results
     condition  turn, carries, rows, captured  ->  bool
 
-``turn`` is the number of the row, int64. A loop takes ``length`` turns, or as many as its operand ``count`` says
+``turn`` is the number of the row, int64. A loop takes ``length`` turns, or the number that its operand ``count`` gives
 (``counted``), or as long as its condition holds; then it says how many it took. Derivatives are written by
 ``staticgrad.compiler.autodiff.loops``, as loops again.
 """
@@ -235,7 +235,7 @@ def while_loop(
         cond_fn: gives a bool of shape ().
         body_fn: the next state, of equal structure, shapes and dtypes.
         init: a nest, the first state.
-        max_steps: after so many steps the loop stops; gradients in reverse need this bound.
+        max_steps: the loop stops after this number of steps; gradients in reverse need this bound.
 
     Returns:
         The last state.

@@ -220,7 +220,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
     """The elements whose place along ``axis`` the indices give, and whose other places are the indices' own.
 
     Args:
-        indices: integers with as many axes as ``x``; the other axes broadcast against those of ``x``.
+        indices: integers with the number of axes of ``x``; the other axes broadcast against those of ``x``.
 
     Raises:
         GraphError: another number of axes.

@@ -27,7 +27,7 @@ from staticgrad.graph.optable import Array, Namespace
 Function: TypeAlias = Callable[[Tensor], Tensor]  # of each element by itself
 Difference: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # f[a, b]
 POINTS = (4, 6)  # of Gauss's rules in one dimension, of which the second gives the value
-POINTS_IN_TWO = (3, 4)  # along each axis: as many squared
+POINTS_IN_TWO = (3, 4)  # along each axis; a pair of axes has the square
 
 
 def _gauss(number: int) -> tuple[Array, Array]:

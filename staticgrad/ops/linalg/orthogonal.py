@@ -26,7 +26,7 @@ from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
 
 @frozen
 class HouseholderAttributes:
-    """The number of columns of Q that are made: as many as A has columns, or as it has rows."""
+    """The number of columns of Q: that of A's columns, or that of its rows."""
 
     columns: int
 
@@ -80,7 +80,7 @@ HOUSEHOLDER = register(
 
 
 def householder(a: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """Q with so many columns, and R."""
+    """Q with that number of columns, and R."""
     qt, rt = graph_of((a,)).add(HOUSEHOLDER, (transpose_of(a),), HouseholderAttributes(columns)).outputs
     return transpose_of(qt), transpose_of(rt)
 

@@ -154,7 +154,7 @@ _SPREAD_CASES = tuple(
 SVD = register(
     Op(
         "svd",
-        "Singular values in descending order, and as many left and right singular vectors.",
+        "Singular values in descending order, and the left and right singular vectors of each.",
         infer=_svd_type,
         reference=lambda attrs, a: _svd_of(a),
         expand=_expand_svd,

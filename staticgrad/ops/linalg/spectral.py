@@ -170,7 +170,7 @@ def _curvature_reference(attrs: NoAttributes, a: Array, e: Array, f: Array, seco
 
 
 def _cases(*ranks: int, differentiable: tuple[int, ...]) -> tuple[Case, ...]:
-    """Operands with so many axes of the size of the matrix; random differences belong to no function, so that finite
+    """Operands with this number of axes of the matrix's size; random differences belong to no function, so that finite
     differences by the matrix mean nothing."""
     return tuple(
         Case(

@@ -88,7 +88,8 @@ def _blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tup
 
 
 def _open_blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tuple[int, int, int]]:
-    """``_blocks`` of lengths that are open: as many as the greatest ones have, each with its part of the queries."""
+    """``_blocks`` of lengths that are open: the number that the greatest ones have, each with its part of the
+    queries."""
     most = largest(queries)
     count = -(-most // max(1, min(most, BLOCK_SCORES // max(largest(keys), 1))))
     count = min(count, max(1, lowest(queries)))
