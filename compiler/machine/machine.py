@@ -74,8 +74,8 @@ class ProductCosts:
 
 @frozen(eq=False)
 class Machine:
-    """A family of machines, equal to itself alone. Of long chains of instructions so many are ``interleaved`` that
-    their latencies hide each other. Rows ``far_bytes`` apart are new to the prefetchers, which stop at a page's end.
+    """A family of machines, equal to itself alone. ``interleaved`` is the number of long chains of instructions that
+    hide each other's latencies. Rows ``far_bytes`` apart are new to the prefetchers, which stop at a page's end.
     Sizes and times at which a kernel is run in another way are ``divisor`` times smaller than this package's
     constants."""
 
@@ -182,7 +182,7 @@ LOW_TILES = ProductCosts(
 )  # fmt: skip
 
 # Of 32 registers of 128 bits. No such machine has been measured: these are the figures above for vectors of a quarter
-# of the length, of which a cache holds four times as many.
+# of the length, of which a cache holds four times the number.
 SHORT_TILES = replace(HIGH_TILES, near_vectors=2048, most_vectors=6, pointers=True)
 
 # Without vectors, of few registers or many: as nothing has been measured, what matters is that code is short.

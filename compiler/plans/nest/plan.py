@@ -41,52 +41,55 @@ from staticgrad.compiler.plans.nest.facts import (
 )
 from staticgrad.compiler.plans.nest.indices import narrowed
 
-# Instructions from which a value is kept for a later sweep rather than computed again.
+# Costs are in instructions of a vector, as ``op_costs`` counts them.
+# From this cost on a value is kept in scratch memory for a later sweep; below, computing it again is cheaper than a
+# store and a load.
 KEEP_COST = 10
-# A loop body of more instructions than this is emitted once, with a mask, and not once more for the tail.
+# Above this cost a loop body is emitted once, under a mask, instead of once more for the tail.
 ONE_COPY_COST = 80
-# Instructions up to which a body is repeated for each vector of a tile that is transposed in registers.
+# Up to this cost a body is repeated for each vector of a tile that is transposed in registers.
 TILED_COST = 4
-# Short rows in a group: their sums go across lanes together, what follows from them is one vector.
+# Number of short rows that form a group: their sums go across lanes together, and what follows from them is one vector.
 GROUPED_ROWS = 4
-# Rows of more vectors, or of more instructions a vector, are long enough by themselves.
+# Vectors of a row, and cost of one of them, above which rows are long enough by themselves.
 GROUPED_VECTORS = 8
 GROUPED_COST = 100
-# Elements up to which rows are transposed in registers where the lanes are rows. One unit has all the shuffles.
+# Elements up to which rows are transposed in registers where the lanes are rows.
 LONGEST_STAGED = 64
+# Cost of a shuffle of such a transpose: one unit of the processor has all of them.
 SHUFFLE_COST = 1.5
-# Of a lane in a row of memory of its own that a sweep leaves before it has taken more of it.
+# Cost of a lane that reads a row of memory of its own, which a sweep leaves before it has taken more of it.
 STRIDED_COST = 2.0
-# Of a lane that is loaded by itself and inserted, where one instruction gathers no vector.
+# Cost of one lane of a gather that is emulated by scalar loads and inserts.
 INSERTED_COST = 1.75
-# A reduction across the lanes of a vector, alone and with those of a group.
+# Cost of a reduction across the lanes of a vector, alone and in a group of rows.
 ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
-# (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
+# (highest cost of the body, vectors side by side, the ratio of these to the next smaller block).
 VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
-# Turns by which rows that are far apart are prefetched ahead, where all together are more than a core's own cache
-# holds: no prefetcher follows from page to page.
+# Turns by which rows that are far apart are prefetched, where all together exceed a core's own cache: the processor's
+# prefetchers stop at the end of a page.
 AHEAD = 8
-# Chunks of other loops from which such rows are read in panels of AHEAD rows, all columns of one before
-# the next, with this number of vectors side by side: each row is then a stream, and memory gives as much as it can.
+# Chunks of other loops from which such rows are read in panels of AHEAD rows, all columns of a panel before the next,
+# and vectors side by side in a panel: each row is then a stream, and memory gives as much as it can.
 PANEL_CHUNKS = 8
 PANEL_VECTORS = 4
-# Terms that an accumulator takes one after the other at most; longer sums are cut in blocks that are then added.
+# Terms that an accumulator adds one after the other at most; longer sums are cut in blocks whose sums are then added.
 LONGEST_CHAIN = 256
 # Vectors from which code that runs several registers at once is worth its length.
 WORTH_INTERLEAVING = 256
-# The fewest vectors of loads that are transposed in registers together.
+# Least number of vectors of a tile of loads that is transposed in registers.
 NARROWEST_TILE = 4
-# Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
-# turns if that saves so many instructions for each vector that then comes or goes row by row.
+# Cost that must be saved for each vector, so that loads which jump along the vectors and are the same in every turn of
+# another loop are done once for several of its turns; results then come and go row by row.
 STILL_COST = 32
-# The most turns that such a loop takes at a time, if it can be cut in those.
+# Turns of that loop that share such loads at most.
 STILL_CHUNK = 64
 # Rows of a chunk of transposed loads: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
-# The fewest bytes that a chunk of columns takes of each row of memory.
+# Least bytes of each row of memory that a chunk of columns takes.
 CHUNK_ROW_BYTES = 256
-# Chunks of the outermost loop from which no other loop is looked at.
+# Chunks into which the outermost loop must be cut so that inner loops are not looked at.
 ENOUGH_CHUNKS = 12
 
 
