@@ -529,7 +529,7 @@ WRONG_ARRAYS: dict[str, tuple[dict[str, Array], dict[str, str]]] = {
     "variables of a session without its random state": ({"state/c": f32(1, 2)}, {"graph": ""}),
     "the note of the state is damaged": ({}, {"graph": "", "state": "{"}),
     "the note of the state is no object of JSON": ({}, {"graph": "", "state": "[1]"}),
-    "actual staticgrad.graph.graph.x": ({}, {"format": "staticgrad.graph.x"}),
+    "actual staticgrad.graph.x": ({}, {"format": "staticgrad.graph.x"}),
     "version 1 or older, actual 0": ({}, {"format": "staticgrad.graph.0", "graph": ""}),
 }  # fmt: skip
 
