@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from staticgrad.base import config
 from staticgrad.base.config import host_arch
@@ -32,7 +31,7 @@ from staticgrad.runtime.export.names import check_identifier, fixed_names, ident
 from staticgrad.runtime.export.options import ExportOptions, Format, InitialState, Optimize
 from staticgrad.runtime.export.programs import ExportedPrograms
 from staticgrad.runtime.export.report import ExportReport
-from staticgrad.runtime.export.source import ExportSource, source_of
+from staticgrad.runtime.export.source import Exportable, ExportSource
 
 HEADER, STATE = ".h", ".state"  # endings of the files beside
 BITCODE = ".bc"  # the ending of files of LLVM bitcode; others are its text
@@ -41,7 +40,7 @@ LINKERS = ("cc", "gcc", "clang")
 
 def export(
     path: str | os.PathLike[str],
-    entries: Mapping[str, Any],
+    entries: Mapping[str, Exportable],
     format: Format = "object",
     target: str | Sequence[str] | None = None,
     name: str | None = None,
@@ -99,7 +98,7 @@ def export(
     """
     options = ExportOptions(format, optimize, "slots", None, initial_state, threads)
     place = _checked_path(path, options)
-    return _export(place, _sources(entries), _targets(target, format), name, options)
+    return _export(place, entries, _targets(target, format), name, options)
 
 
 def export_one(
@@ -119,7 +118,7 @@ def export_one(
 
 def _export(
     path: Path,
-    entries: Mapping[str, ExportSource],
+    entries: Mapping[str, Exportable],
     targets: Sequence[Target],
     name: str | None,
     options: ExportOptions,
@@ -127,15 +126,16 @@ def _export(
 ) -> ExportReport:
     if config.get("BACKEND") == "reference":
         raise StaticGradError("export: the reference backend compiles nothing: there is no program to export")
+    sources = _sources(entries)
     stem = check_identifier(name) if name is not None else identifier(path.stem)
     fixed_names(stem, map(check_identifier, entries))
-    stores = {id(source.store): source.store for source in entries.values()}
+    stores = {id(source.store): source.store for source in sources.values()}
     if len(stores) > 1:
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
                          f" its state, actual {len(stores)} sessions")  # fmt: skip
     (store,) = stores.values()
     rename = None if columns_of is None else functools.partial(casadi.described, source=columns_of)
-    made = [ExportedPrograms(stem, entries, store, one, options, rename) for one in targets]
+    made = [ExportedPrograms(stem, sources, store, one, options, rename) for one in targets]
     if options.format == "program":
         return _write_program(path, made)
     return _write_module(path, *made)
@@ -169,7 +169,7 @@ def _checked_path(given: str | os.PathLike[str], options: ExportOptions) -> Path
     return path
 
 
-def _sources(entries: Mapping[str, Any]) -> dict[str, ExportSource]:
+def _sources(entries: Mapping[str, Exportable]) -> dict[str, ExportSource]:
     """The executables as exports see them.
 
     Raises:
@@ -182,10 +182,9 @@ def _sources(entries: Mapping[str, Any]) -> dict[str, ExportSource]:
         raise GraphError(f"{wanted} none")
     found = {}
     for name, executable in entries.items():
-        source = source_of(executable)
-        if source is None:
+        if not isinstance(executable, Exportable):
             raise GraphError(f"{wanted} {executable!r:.80} as {name!r}")
-        found[name] = source
+        found[name] = executable._export_source()
     return found
 
 

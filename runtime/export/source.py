@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from staticgrad.base.frozen import frozen
 
@@ -14,6 +13,13 @@ if TYPE_CHECKING:
     from staticgrad.compiler.program.program import Program
     from staticgrad.graph.graph import Tensor
     from staticgrad.runtime.running.state import SessionState
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """An executable, or the source that it is: whatever can be exported."""
+
+    def _export_source(self) -> ExportSource: ...
 
 
 @frozen(eq=False)
@@ -36,8 +42,5 @@ class ExportSource:
     with_gradient: Callable[[str, Tensor | None], ExportSource]
     compile: Callable[[Sequence[Tensor], Sequence[Tensor]], ExportSource]
 
-
-@functools.singledispatch
-def source_of(executable: object) -> ExportSource | None:
-    """The source that an executable is; None for anything else."""
-    return None
+    def _export_source(self) -> ExportSource:
+        return self

@@ -25,7 +25,7 @@ from staticgrad.base.types import Shape, Symbol, TensorType, sizes
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.graph.warned import warn_of_sizes
-from staticgrad.runtime.export.source import ExportSource, source_of
+from staticgrad.runtime.export.source import ExportSource
 from staticgrad.runtime.parts import vectorcall
 from staticgrad.runtime.parts.foreign import as_numpy
 from staticgrad.runtime.running.binding import as_arrays, bind_sizes, check_out, known_symbols, types_of
@@ -64,12 +64,12 @@ class Executable(vectorcall.Forwarding):
 
     Fed arrays stay the caller's: they are read until the call returns, and never written. Results are fresh arrays that
     own their memory and that nothing later changes; memory of results that are no longer held is recycled
-    (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
+    (``runtime.parts.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the
+    executable's.
 
     Tensors of PyTorch and other arrays that have DLPack's protocol are read, and as ``out`` written, where they lie.
-
-    ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program,
-    called without a detour (``runtime.vectorcall``); what that does not know comes back to ``_call``.
+    ``exe(…)`` is, where possible, a function in machine code (``runtime.parts.entry``) for the sizes of the latest
+    program, called without a detour (``runtime.parts.vectorcall``); what that does not know comes back to ``_call``.
 
     Raises:
         FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
@@ -454,7 +454,27 @@ class Executable(vectorcall.Forwarding):
         from staticgrad.runtime.export.options import ExportOptions
 
         options = ExportOptions(format, optimize, signature, wrt, initial_state, threads)
-        return export_one(path, _source(self), target, name, options)
+        return export_one(path, self._export_source(), target, name, options)
+
+    def _export_source(self) -> ExportSource:
+        """The part of it that exports need."""
+        compiler, compile_, fetched = self._compiler, self.session.compile, self._fetched()
+        types = functools.partial(self._latest_types, "export")
+
+        def program(target: Target, threads: int) -> Program:
+            return compiler.unloaded(self._wanted(), types(), replace(self._options, target=target, workers=threads))
+
+        def with_gradient(signature: str, wrt: Tensor | None) -> ExportSource:
+            return (self._with_gradient(signature, wrt, "export") or self)._export_source()
+
+        def compiled(fetches: Sequence[Tensor], feeds: Sequence[Tensor]) -> ExportSource:
+            made: Executable = compile_(fetches, feeds)
+            return made._export_source()
+
+        has_ops = len(fetched) != len(self._leaves)
+        return ExportSource(
+            self.feeds, self.fetches, fetched, has_ops, compiler.store, types, program, with_gradient, compiled
+        )
 
     def _latest_shapes(self) -> Shapes | None:
         """The shapes of the feeds of the latest program; None before there was one."""
@@ -669,27 +689,3 @@ class Executable(vectorcall.Forwarding):
 
 
 _SLOT = vectorcall.enable(Executable)
-
-
-@source_of.register(Executable)
-def _source(executable: Executable) -> ExportSource:
-    compiler, session = executable._compiler, executable.session
-
-    def program(target: Target, threads: int) -> Program:
-        how = replace(executable._options, target=target, workers=threads)
-        return compiler.unloaded(executable._wanted(), executable._latest_types("export"), how)
-
-    def with_gradient(signature: str, wrt: Tensor | None) -> ExportSource:
-        return _source(executable._with_gradient(signature, wrt, "export") or executable)
-
-    return ExportSource(
-        executable.feeds,
-        executable.fetches,
-        executable._fetched(),
-        len(executable._fetched()) != len(executable._leaves),
-        compiler.store,
-        lambda: executable._latest_types("export"),
-        program,
-        with_gradient,
-        lambda fetches, feeds: _source(session.compile(fetches, feeds)),
-    )
