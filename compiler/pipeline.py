@@ -33,7 +33,7 @@ from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.machine.modes import count_on
 from staticgrad.compiler.memory.plan import donate, plan_memory
 from staticgrad.compiler.options import CompileOptions
-from staticgrad.compiler.passes import PASSES
+from staticgrad.compiler.passes import passes_without
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.placement.problems import Pinned
 from staticgrad.compiler.plans.planner import KernelPlanner
@@ -69,9 +69,8 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     count_on(options.target.isa)
     stages = Stages()
     stages.region("cut", region)
-    for step in PASSES:
-        if not step.optional or step.name not in options.disabled:
-            region = stages.region(step.name, step.apply(region))
+    for step in passes_without(options.disabled):
+        region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
     planner = planner_of(options.target)
     slots, steps, places = _kernels(region, options, planner)

@@ -22,11 +22,12 @@ from staticgrad.compiler.emit import families
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.nest import Constant, Nest
+from staticgrad.compiler.kernels.nest import Compute, Constant, Nest
 from staticgrad.compiler.kernels.notation import parse_kernel, print_kernel
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.target import TARGETS, Target
 from staticgrad.errors import FormatError
+from staticgrad.ops.windows import WindowAttributes
 
 FILES = sorted((Path(__file__).parent / "kernels").glob("*.txt"))
 FAMILIES = {"Nest", "Contraction", "Convolution", "Packing", "Batch"}
@@ -121,6 +122,12 @@ def test_numbers_come_back(value: float) -> None:
     (constant,) = found.body
     assert isinstance(constant, Constant)
     assert repr(constant) == repr(Constant(value, dtype))
+
+
+def test_an_attribute_that_equals_its_default_and_is_another_number_comes_back() -> None:
+    attrs = WindowAttributes((2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), -0.0)
+    nest = Nest((2,), (), (), (Compute("identity", attrs, (), np.dtype(np.float32)),))
+    assert repr(parse_kernel(print_kernel(nest))) == repr(nest)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ def plan_kernel(kernel: Kernel, target: Target) -> Planned:
 def planner_of(target: Target) -> KernelPlanner:
     """The planner of a target, by the families of kernels."""
     return KernelPlanner(
-        target,
         lambda kernel: plan_kernel(kernel, target),
         lambda kernel, number: packed_kernel(kernel, target, number),
     )

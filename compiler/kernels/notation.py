@@ -22,11 +22,12 @@ import numpy as np
 
 from staticgrad.base.errors import FormatError
 from staticgrad.base.extents import is_open
+from staticgrad.base.frozen import defined_in
 from staticgrad.base.types import dtype_of
 from staticgrad.compiler.kernels import matrix, nest, routines
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.graph import optable
-from staticgrad.ops import DEFINED
+from staticgrad.ops import MODULES
 
 NUMBERS = {"inf": math.inf, "nan": math.nan}
 
@@ -59,19 +60,8 @@ def parse_kernel(text: str) -> Kernel:
 @functools.cache
 def _classes() -> dict[str, type]:
     """The classes that a text may name."""
-    modules = [
-        nest,
-        matrix,
-        routines,
-        optable,
-        *(importlib.import_module(f"staticgrad.ops.{name}") for name in DEFINED),
-    ]
-    return {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if dataclasses.is_dataclass(value) and isinstance(value, type) and value.__module__ == module.__name__
-    }
+    modules = (nest, matrix, routines, optable, *map(importlib.import_module, MODULES))
+    return {name: cls for module in modules for name, cls in defined_in(module).items()}
 
 
 def _written(value: Any, depth: int) -> str:
@@ -89,7 +79,7 @@ def _written(value: Any, depth: int) -> str:
     parts = []
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
-        if not field.compare or (field.default is not dataclasses.MISSING and item == field.default):
+        if not field.compare or repr(item) == repr(field.default):  # 0.0 equals -0.0, and 1 True
             continue
         if isinstance(value, nest.Nest) and field.name == "body":
             lines = [f"{_indent(depth + 2)}{_written(instr, depth + 2)}," for instr in item]

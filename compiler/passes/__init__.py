@@ -7,7 +7,7 @@ run; ``STATICGRAD_DISABLE=name`` leaves one out (where it is optional), ``STATIC
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from staticgrad.base import config
 from staticgrad.base.frozen import frozen
@@ -45,12 +45,14 @@ def _bodies(region: Region) -> Region:
 
 
 def _run(region: Region) -> Region:
-    """The region after all passes that are not switched off."""
-    disabled = config.names("DISABLE")
-    for step in PASSES:
-        if not step.optional or step.name not in disabled:
-            region = step.apply(region)
+    for step in passes_without(config.names("DISABLE")):
+        region = step.apply(region)
     return region
+
+
+def passes_without(disabled: Collection[str]) -> list[Pass]:
+    """The passes in their order, without those that are optional and disabled by their names."""
+    return [step for step in PASSES if not step.optional or step.name not in disabled]
 
 
 PASSES: tuple[Pass, ...] = (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.planned import Planned
-from staticgrad.compiler.machine.target import Target
 
 
 @frozen
@@ -15,6 +14,5 @@ class KernelPlanner:
     """``plan`` gives a kernel with its plan; ``packed`` the kernel that is given an operand packed, by the operand's
     number, None where it had better not be."""
 
-    target: Target
     plan: Callable[[Kernel], Planned]
     packed: Callable[[Kernel, int], Planned | None]

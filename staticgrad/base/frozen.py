@@ -13,7 +13,8 @@ import dataclasses
 import inspect
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, fields, is_dataclass
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar, cast, dataclass_transform, overload
 
 OFTEN = 16  # calls of an initializer, with which compiling it begins to pay
@@ -210,3 +211,12 @@ def _compiled_init(made: Any) -> Callable[..., None]:
     init: Callable[..., None] = known["__init__"]
     init.__qualname__ = f"{made.__qualname__}.__init__"
     return init
+
+
+def defined_in(module: ModuleType) -> dict[str, type]:
+    """The dataclasses that a module defines, by their names; not those that it imports."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__
+    }

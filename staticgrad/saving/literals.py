@@ -13,13 +13,13 @@ import importlib
 import inspect
 import re
 import types
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from staticgrad.base.errors import FormatError
-from staticgrad.base.frozen import frozen
+from staticgrad.base.frozen import defined_in, frozen
 from staticgrad.base.types import Dim, Shape, Size, TensorType, sizes, sizes_in
 from staticgrad.graph.optable import Array
 from staticgrad.graph.text import SUFFIX, array_of
@@ -202,12 +202,8 @@ def _count(size: Size, left: int) -> int:
 @functools.cache
 def classes() -> dict[str, type]:
     """Every class that a text may name: attributes of ops, and initializers."""
-    found = {}
-    for module in (*map(importlib.import_module, MODULES), init, affine):
-        for name, value in vars(module).items():
-            if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
-                found[name.removesuffix(SUFFIX)] = value
-    return found
+    modules = (*map(importlib.import_module, MODULES), init, affine)
+    return {name.removesuffix(SUFFIX): cls for module in modules for name, cls in defined_in(module).items()}
 
 
 def class_of(name: str) -> Any:
