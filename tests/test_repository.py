@@ -200,8 +200,22 @@ def test_commands_exist(name: str) -> None:
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
 def test_files_that_are_named_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    for path in re.findall(r"`((?:staticgrad|compiler|runtime|tests|benchmarks)/[\w./-]*)`", text):
+    folders = re.findall(r"`((?:staticgrad|compiler|runtime|tests|benchmarks)/[\w./-]*)`", text)
+    for path in (*folders, *re.findall(r"`([\w-]+/[\w./-]+\.(?:py|ll|c))`", text)):
         assert (ROOT / path).exists(), f"{name} speaks of {path}"
+
+
+def test_modules_that_sources_name_exist() -> None:
+    """By their last names, such as ``native.codegen``, also with a name that they define."""
+    known = {name.split(".", 1)[1] for name in modules() if "." in name}
+    ends = {name[at:] for name in known for at in (0, *(place.end() for place in re.finditer(r"\.", name)))}
+    rooms = "base|bridges|compiler|emit|native|plans|runtime"
+    missing = []
+    for path in modules().values():
+        for found in re.findall(rf"``(?:staticgrad\.)?((?:{rooms})(?:\.[a-z_]+)+)``", path.read_text(encoding="utf-8")):
+            if found not in ends and found.rpartition(".")[0] not in ends:
+                missing.append(f"{path.relative_to(ROOT)}: {found}")
+    assert missing == []
 
 
 def test_code_on_the_map_stands_in_the_house() -> None:

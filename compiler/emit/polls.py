@@ -1,9 +1,9 @@
 """Polls for interruption: the places at which a program looks whether it shall end, and what a call in flight that can
 be interrupted hands over for that.
 
-A program that *polls* is called with the words of a context in the place of the pool (``runtime.interrupts``), or with
-null. The code that asks is a call, so it stands only between steps and turns of loops that take long, and before the
-first write of state: then the word ``COMMITTED`` is set, and the program runs to its end.
+A program that *polls* is called with the words of a context in the place of the pool (``runtime.parts.interrupts``), or
+with null. The code that asks is a call, so it stands only between steps and turns of loops that take long, and before
+the first write of state: then the word ``COMMITTED`` is set, and the program runs to its end.
 """
 
 from __future__ import annotations

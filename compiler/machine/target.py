@@ -4,7 +4,7 @@
 A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
 ``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``, or of ``OTHER_TARGETS`` if no process
 of Python runs there: those are never chosen for this machine, but programs are exported for them
-(``emit/triples.py``).
+(``native/triples.py``).
 
 Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
 pages and nearly all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that

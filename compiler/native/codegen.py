@@ -2,7 +2,7 @@
 
 The text is parsed, verified and compiled. No IR passes run: the emitters write the form that the code generator wants.
 LLVM is the library that llvmlite brings; its C functions are called directly, since llvmlite's modules take longer to
-import than the library to load. Together with ``emit.object_loader`` this is all that needs LLVM; a program that was
+import than the library to load. Together with ``native.object_loader`` this is all that needs LLVM; a program that was
 kept is loaded without.
 """
 

@@ -3,8 +3,9 @@
     Text ::= that of a module | those of several modules that refer to each other
     Code ::= Image | RelocatableObjects
 
-Code is an image (``runtime.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
-Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is imported only when something is compiled.
+Code is an image (``base.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
+Making it takes LLVM (``native.codegen``); loading an image does not, so LLVM is imported only when something is
+compiled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LLVM's own loader: relocatable objects come in, addresses of their functions go out.
 
-It takes the objects of every system, also of those for which there are no images (``runtime.image``).
+It takes the objects of every system, also of those for which there are no images (``base.image``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Input: a graph, fetches, feeds with the sizes of a call. Output: a region whose open sizes are extents of the ranges in
 which those sizes lie, and which sizes of a call are which. Left to others: what cannot be compiled for a range
 (``OpenSizeError``, wherever it is met; here a ``RangeError``), which is then compiled for a part of the range or for
-the size of the call (``runtime.compiler``).
+the size of the call (``runtime.session.compiler``).
 
 Two sizes with names of their own may have to be equal, as where a batch of images meets a batch of labels. An op that
 asks says so; then they are one open size, and the region serves the calls in which they are equal.

@@ -3,12 +3,12 @@
 Calling a small program through ctypes costs more than running it. So one function is made, once in a process, with
 CPython's own calling convention (``METH_FASTCALL | METH_KEYWORDS``). It is driven by a *descriptor*, a table of 64-bit
 words that is its ``self``: what arrays to expect, where their addresses go, what to allocate, what to call. Numbers
-of Python and tensors of other frameworks are read where they lie (``runtime.foreign``). Whatever is not exactly as
+of Python and tensors of other frameworks are read where they lie (``foreign``). Whatever is not exactly as
 expected — another shape, a list, an array to be cast, a lock that is held, a closed session — is left to the
 executable's ``slow`` path in Python, which converts it or raises.
 
 A descriptor's memory is one call's at a time: ``busy`` says that it is in use, and a second call goes the slow way,
-which has memory of its own. Programs that touch state take the session's lock (``runtime.locks``); those that keep the
+which has memory of its own. Programs that touch state take the session's lock (``locks``); those that keep the
 GIL look whether it is free (its gate is zero) instead; where there is no GIL, all take it. What a run changes
 beside variables (their versions, the run number, which gradients are there) is changed here, so that no exception comes
 between.
@@ -161,7 +161,7 @@ def _order() -> None:
 
 
 def forward_address() -> int:
-    """The address of the function by which objects are called (``runtime.vectorcall``); 0 where there are no entries
+    """The address of the function by which objects are called (``vectorcall``); 0 where there are no entries
     either."""
     machinery = _machinery()
     return 0 if machinery is None else machinery.module.address("forward")

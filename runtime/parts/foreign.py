@@ -1,6 +1,6 @@
 """Fed objects that are no arrays of NumPy: numbers of Python, and tensors of other frameworks, read where they lie.
 
-The fast entry (``runtime.entry``) takes them as it takes arrays: it asks ``data_of``, a function in machine code whose
+The fast entry (``entry``) takes them as it takes arrays: it asks ``data_of``, a function in machine code whose
 text is ``foreign.ll``, for the address of the data. A number is written to a word first. A tensor is described by its
 framework through DLPack's exchange of C structures (dmlc/dlpack, ``DLPackExchangeAPI``, version 1.3), without an object
 of Python in between. Types that have it are learnt when the slow way first meets one (``learn``); what the entry does

@@ -5,7 +5,7 @@ first one that is sure to give it back. So a lock is not taken by Python code: `
 takes it, calls the function, and gives it back whatever the function did, in one function of machine code with
 CPython's own calling convention. The words of a lock are read and written with the GIL held (where there is none, with
 the lock's ``MUTEX``), so each change of them is one step for all of Python. Compiled entries take the same locks
-(``runtime.entry_text``).
+(``entry_text``).
 
     brief       for what is done in Python and for short readers: waits for an exclusive or brief holder
     shared      for long readers, which run side by side: waits as brief does, then lets others in

@@ -11,7 +11,7 @@ interpreter's stack.
     start(x, forward, slot)              x(…) is x.__call__(…), without a detour; before, or where slot is 0, with one
 
 ``Forwarding`` has words that Python does not see: the address of ``forward`` (machine code, whose text is in
-``runtime.entry_text``), which CPython calls, and what that needs. A class made by a ``class`` statement is not called
+``entry_text``), which CPython calls, and what that needs. A class made by a ``class`` statement is not called
 so by itself: its flag is set in the type object, once every field that is relied on has been found where it is
 expected.
 

@@ -1,6 +1,6 @@
 """The state of one session: variables, accumulated gradients, the run number, and the lock that guards them.
 
-What changes together changes in one step (``runtime.locks.at_once``, or at the end of a program's call in machine
+What changes together changes in one step (``runtime.parts.locks.at_once``, or at the end of a program's call in machine
 code): an exception of a signal handler finds it as it was before or as it is after.
 
 Every variable lies in the same memory for as long as the session lives, 64-byte aligned and C-contiguous: compiled

@@ -2,7 +2,7 @@
 
 Input: an executable. Output: a function of JAX arrays, which JAX may trace, compile, differentiate and batch like one
 of its own. Inside of a compiled JAX program a call is a custom call of XLA's typed FFI into machine code
-(``runtime.xla``): Python has no part in it.
+(``bridges.xla``): Python has no part in it.
 
 To JAX each program is a primitive with parameters ``program`` and ``batch``, the sizes of the axes by which it is
 batched. Its rules are these:
