@@ -12,7 +12,7 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import FLOATS, TensorType, sizes
-from staticgrad.compiler import pipeline
+from staticgrad.compiler import passes
 from staticgrad.compiler.emit import families
 from staticgrad.compiler.emit.families import Family, once
 from staticgrad.compiler.emit.llvm import IRModule, integer, memory_type
@@ -180,7 +180,7 @@ def exponents(region: Region) -> Region:
 def with_exponents(monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry."""
     at = [step.name for step in PASSES].index("simplify")
-    monkeypatch.setattr(pipeline, "PASSES", (*PASSES[:at], Pass("exponents", exponents), *PASSES[at:]))
+    monkeypatch.setattr(passes, "PASSES", (*PASSES[:at], Pass("exponents", exponents), *PASSES[at:]))
 
 
 @pytest.mark.usefixtures("with_exponents")
