@@ -1,4 +1,5 @@
-"""What all tests share: a cache of their own, reproducible random examples, golden files, a graph, both backends."""
+"""What all tests share: turns, a cache of their own, reproducible random examples, golden files, a graph, both
+backends."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 from support.modes import summary, taken
-from support.selection import SHARE, commit, is_chosen
+from support.selection import LONG, LONG_SECONDS, SHARE, commit, function_of, is_chosen, takes_its_turn, write_long
 from support.targets import EVERY
 
 import staticgrad as sg
@@ -35,6 +36,7 @@ hypothesis.settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+    parser.addoption("--update-long", action="store_true", help="list anew the long tests, which take turns")
     parser.addoption("--modes", action="store_true", help="list how often each mode of the emitter was taken")
 
 
@@ -44,10 +46,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.stem in WIDE:
             item.add_marker(pytest.mark.wide)
         for share in item.iter_markers("share"):
-            test, (parts,) = item.nodeid.partition("[")[0], share.args
+            test, (parts,) = function_of(item.nodeid), share.args
             if not is_chosen(cases[test], parts):
                 item.add_marker(pytest.mark.slow)
             cases[test] += 1
+    tried = [item for item in items if not any(item.get_closest_marker(name) for name in ("slow", "wide"))]
+    turns: Counter[str] = Counter()
+    for item in tried:
+        test = function_of(item.nodeid)
+        if test in LONG and not takes_its_turn(test, turns[test]):
+            item.add_marker(pytest.mark.slow)
+        turns[test] += 1
+
+
+SECONDS: dict[str, float] = {}  # the longest case of each test
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    test = function_of(report.nodeid)
+    SECONDS[test] = max(SECONDS.get(test, 0.0), report.duration)
 
 
 TAKEN: Counter[str] = Counter()  # modes of the emitter in the processes that have ended
@@ -58,6 +75,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["modes"] = dict(taken())
+    elif session.config.getoption("--update-long"):
+        write_long(LONG - SECONDS.keys() | {test for test, seconds in SECONDS.items() if seconds >= LONG_SECONDS})
 
 
 @pytest.hookimpl(optionalhook=True)

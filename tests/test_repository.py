@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from source_tree import FOLDERS, ROOT, modules, packages
+from support.selection import LONG, takes_its_turn
 
 import staticgrad
 from staticgrad.base.config import PREFIX, SWITCHES
@@ -252,6 +253,13 @@ PATIENCE = 60  # seconds that a guard against hanging waits at least
 HARMLESS = {
     ("tests/test_cache.py", "time.time"): "gives a file an age in hours",
 }
+
+
+def test_long_tests_exist_and_any_two_cases_take_turns() -> None:
+    for test in LONG:
+        file, name = test.split("::", 1)
+        assert f"def {name.split('::')[-1]}(" in (ROOT / "tests" / file).read_text(), test
+        assert takes_its_turn(test, 0) != takes_its_turn(test, 1)
 
 
 def test_no_test_depends_on_the_clock() -> None:

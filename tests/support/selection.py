@@ -16,6 +16,11 @@ import staticgrad
 
 SHARE = "PYTEST_SHARE"
 
+TURNS = Path(__file__).parents[1] / "long.txt"
+LONG = frozenset(TURNS.read_text().split())  # tests of which a commit tries every other case
+LONG_SECONDS = 0.5  # of one case, on an idle core
+ALWAYS = ("docs", "doctests", "layers", "public_names", "repository")  # of the whole repository: tried by each commit
+
 
 def _combined(axes: Sequence[Sequence[Any]]) -> list[tuple[bool, tuple[Any, ...]]]:
     """Combinations of three axes or more; whether one is of those in which any two values of different axes meet."""
@@ -52,6 +57,23 @@ def commit() -> int:
 def is_chosen(number: int, parts: int) -> bool:
     """True for the case that the commit chooses of ``parts`` neighbouring ones."""
     return number % parts == commit() % parts
+
+
+def function_of(node: str) -> str:
+    """The file and the function of a test, without its parameters."""
+    return node.partition("[")[0].removeprefix("tests/")
+
+
+def takes_its_turn(test: str, case: int) -> bool:
+    """True for the cases of a long test that the commit chooses: one of two neighbours, by another digit of its number
+    than ``is_chosen`` uses, so that each case of a share has its turn."""
+    return (zlib.crc32(test.encode()) + case + (commit() >> 6)) % 2 == 0
+
+
+def write_long(tests: Iterable[str]) -> None:
+    """Write the list of the tests that take turns."""
+    turning = sorted(test for test in tests if not test.startswith(tuple(f"test_{name}.py" for name in ALWAYS)))
+    TURNS.write_text("".join(f"{test}\n" for test in turning))
 
 
 def rotating(cases: Iterable[Any], parts: int = 4) -> list[Any]:
