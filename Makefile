@@ -27,11 +27,11 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The tests of what staticgrad does in other systems.
-SYSTEMS := $(patsubst %,tests/test_%.py,jax torch pymc pytensor distributed foreign_feeds casadi) \
-  $(patsubst %,"tests/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
+SYSTEMS := $(foreach name,jax torch pymc pytensor distributed foreign_feeds casadi,$(wildcard tests/*/test_$(name).py)) \
+  $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines)
 # The layers, what the repository says of itself, and tests that run every op and many programs once.
-FAST := $(patsubst %,tests/test_%.py,layers repository public_names masks lanes passes text session tape_calls state plans \
-  random_nests array_functions prepare schedules)
+FAST := $(foreach name,layers repository public_names masks lanes passes text session tape_calls state plans \
+  random_nests array_functions prepare schedules,$(wildcard tests/*/test_$(name).py))
 CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user \
   gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm lld nodejs clang valgrind chromium
 CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-riscv64 arm-none-eabi-gcc qemu-system-arm \

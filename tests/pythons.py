@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.tags import platform_tags
-from source_tree import ROOT
+from source_tree import ROOT, TESTS
 
 HOME = ROOT / "build" / "pythons"
 FREEZE_CORE = "0.8.1"
@@ -234,7 +234,7 @@ def _run(*command: object, cwd: Path | None = None) -> None:
 
 def arguments(python: Python, short: bool) -> list[str]:
     """pytest's arguments for a selection."""
-    files = [f"tests/{name}.py" for name in (SHORT if short else SELECTION)]
+    files = [str(path) for name in (SHORT if short else SELECTION) for path in TESTS.glob(f"*/{name}.py")]
     chosen = " or ".join(f"({name} and ({which}))" if which else name for name, which in SHORT.items() if short)
     conditions = [LEFT_OUT] + [f"({chosen})"] * short
     return ["--tb=short", "-m", "not slow", "-k", " and ".join(conditions), *files]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
 FOLDERS = {"staticgrad": "staticgrad", "staticgrad.compiler": "compiler", "staticgrad.runtime": "runtime"}
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from test_op_table import TESTED, TOLERANCE, edge_ops, typed
 
 import staticgrad as sg
 from staticgrad.base.types import is_floating
@@ -20,6 +19,7 @@ from staticgrad.tools.demo.training import declare as declare_training
 from support.cross import Array, Run, emulated
 from support.large_checks import SCALE, reference, wrong
 from support.large_programs import LAYERS, large_program
+from support.op_cases import TESTED, TOLERANCE, edge_ops, typed
 from support.random_graphs import random_graph
 from support.sampling import EDGES, operand_dtypes, operands, relative_error
 

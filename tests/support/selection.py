@@ -61,7 +61,7 @@ def is_chosen(number: int, parts: int) -> bool:
 
 def function_of(node: str) -> str:
     """The file and the function of a test, without its parameters."""
-    return node.partition("[")[0].removeprefix("tests/")
+    return node.partition("[")[0].rpartition("/")[2]
 
 
 def takes_its_turn(test: str, case: int) -> bool:

@@ -6,8 +6,8 @@ branch that is taken if any lane needs it: huge angles, and remainders whose quo
 therefore ask ``Function.current_block`` after the body where they need its last block.
 
 Errors are below 2 units of the last place, denormal results included, also on targets without a fused multiply-add:
-``tests/test_elementary.py`` checks them against mpmath. Methods: argument reduction in two or three parts (Cody &
-Waite, *Software Manual for the Elementary Functions*, 1980), then a polynomial.
+``tests/kernels/test_elementary.py`` checks them against mpmath. Methods: argument reduction in two or three parts
+(Cody & Waite, *Software Manual for the Elementary Functions*, 1980), then a polynomial.
 
 Coefficients: weighted minimax polynomials in the relative error of the function (Remez exchange in 38 digits with
 mpmath); the first ones were rounded to the format one after another and the rest fitted again. Each table says
@@ -17,7 +17,7 @@ Two rules keep LLVM's undefined cases away: rounding adds a magic number (a floa
 poison), and clamping compares so that NaN stays.
 
 A third one keeps masks fast: results that vanish are made 0 before the operation that would underflow, for which x86
-takes more than a hundred cycles (``tests/test_underflow.py``). Results that are denormal do cost that.
+takes more than a hundred cycles (``tests/kernels/test_underflow.py``). Results that are denormal do cost that.
 
     number, rounding, exponent, lookup, rare
                                         what the functions are written with

@@ -2,8 +2,8 @@
 
 A special function is written once, over ``Expression``. ``special`` makes of it how one element is computed, as a
 function of its own in the program; ``oracle`` runs the same formula on NumPy arrays, for interpreters and constants.
-``tests/test_special.py`` compares both with mpmath. All formulas compute in float64, and float32 is rounded once: its
-loops end at fewer digits.
+``tests/ops/test_special.py`` compares both with mpmath. All formulas compute in float64, and float32 is rounded once:
+its loops end at fewer digits.
 """
 
 from __future__ import annotations

@@ -1,0 +1,171 @@
+"""Every op, from its entry: compiled against its NumPy reference, derivatives against differences and each other.
+
+All cases of an op and dtype share one program. A test at the end proves that no op escapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from support.op_cases import (
+    DIFFERENTIABLE,
+    TESTED,
+    TOLERANCE,
+    check_derivatives,
+    declare,
+    edge_ops,
+    typed,
+)
+from support.sampling import EDGES, Array, operand_dtypes, operands, relative_error
+from support.selection import rotating
+from support.targets import EVERY
+
+import staticgrad as sg
+from staticgrad.base.types import float64
+from staticgrad.compiler.kernels.routines import LONE
+from staticgrad.graph.graph import Graph, Tensor
+from staticgrad.graph.optable import OPS, Op, Role, register
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.collectives import COLLECTIVES
+from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
+
+ELSEWHERE = {
+    "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",
+    "accumulated_grad": "test_state", "assign": "test_state", "print": "test_session", "py_call": "test_session",
+    **dict.fromkeys(("custom_gradient", "custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
+    "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
+    "accumulate_grad": "test_retention",
+    **dict.fromkeys([op.name for op in COLLECTIVES], "test_distributed"),
+    **dict.fromkeys(sorted(op.name for op in OPS.values() if op.role == "control"), "test_control"),
+}  # fmt: skip
+
+
+def both(graph: Graph, fetches: Any, feeds: dict[Tensor, Array], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """The same fetches, compiled and by the interpreter."""
+    monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+    compiled = sg.Session(graph).run(fetches, feeds)
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    with np.errstate(all="ignore"):
+        reference = sg.Session(graph).run(fetches, feeds)
+    return compiled, reference
+
+
+def named(value: Op | str) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+def on_some_target(ops: Sequence[Op]) -> list[Any]:
+    """Each op with each target, of which nearly every op is tried on one: another one in the next commit."""
+    return rotating(itertools.product(ops, EVERY), len(EVERY) + 1)
+
+
+@pytest.mark.parametrize(("op", "target"), on_some_target(TESTED), ids=named)
+def test_compiled_equals_reference_on_every_dtype(op: Op, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: dict[str, tuple[Tensor, ...]] = {}
+    for dtype, (number, case) in itertools.product(typed(op), enumerate(op.cases)):
+        xs, ys = declare(graph, op, case, dtype)
+        feeds.update(zip(xs, operands(op, case, dtype), strict=True))
+        fetches[f"{dtype.name}/{number}"] = ys
+    compiled, reference = both(graph, fetches, feeds, monkeypatch)
+    for name in fetches:
+        for got, want in zip(compiled[name], reference[name], strict=True):
+            tolerance = TOLERANCE.get(want.dtype.name, 0.0) * op.tolerance
+            assert relative_error(got, want) <= tolerance, f"{op.name} {name}: {got} expected {want}"
+
+
+@pytest.mark.parametrize(("op", "target"), on_some_target(edge_ops()), ids=named)
+def test_edge_values_empty_and_strided(op: Op, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: dict[str, Tensor] = {}
+    arity = len(op.cases[0].shapes)
+    for dtype in typed(op):
+        dtypes = operand_dtypes(op.cases[0], dtype)
+        values = [EDGES[d.name] for d in dtypes]
+        table = list(itertools.product(*values))
+        columns = [np.array([row[i] for row in table], d) for i, d in enumerate(dtypes)]
+        wide = [np.stack([c, c], 1)[:, 0] for c in columns]  # not contiguous
+        for name, arrays in (("edges", wide), ("empty", [c[:0] for c in columns]), ("one", [c[:1] for c in columns])):
+            with graph:
+                xs = [sg.placeholder(a.shape, a.dtype) for a in arrays]
+                (y,) = graph.add(op, xs, op.cases[0].attrs).outputs
+            feeds.update(zip(xs, arrays, strict=True))
+            fetches[f"{dtype.name}/{name}"] = y
+    assert arity
+    compiled, reference = both(graph, fetches, feeds, monkeypatch)
+    for name in fetches:
+        got, want = compiled[name], reference[name]
+        assert got.dtype == want.dtype
+        if got.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want, err_msg=f"{op.name} {name}")
+            continue
+        tolerance = {"float32": 4e-6, "float64": 1e-13}[got.dtype.name] * op.tolerance
+        tiny = np.finfo(got.dtype).tiny
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tiny, err_msg=f"{op.name} {name}")
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
+def test_derivatives_agree_with_finite_differences_and_each_other(op: Op) -> None:
+    check_derivatives(op)
+
+
+def test_every_op_says_what_the_compiler_may_do_with_it() -> None:
+    by_role = {role: {op.name for op in OPS.values() if op.role == role} for role in get_args(Role)}
+    assert all(by_role.values()), f"a role that no op has: {by_role}"
+    for op in OPS.values():
+        assert op.role in by_role
+        assert (op.scalar is not None) == op.elementwise, op.name
+        assert (op.expand is not None) == (op.role == "composed"), op.name
+        assert op.effect or op.role not in ("store", "effect"), op.name
+        assert op.effect or not op.ordered, op.name
+        assert op.role == "source" or not op.fill, op.name
+        assert op.role == "write" or op.filled is None, op.name
+        kept = op.state or op.draws or op.effect or any(case.shapes for case in op.cases)
+        assert not (op.rematerializable and kept), op.name
+    assert {op.name for op in OPS.values() if op.state} == by_role["store"] | {"variable", "accumulated_grad"}
+    assert set(LONE) == by_role["routine"]
+    assert by_role["write"] - {"concat", "bucket"} == {op.name for op in OPS.values() if op.filled is not None}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"role": "elementwise", "vjp": print},
+        {"role": "composed", "vjp": print},
+        {"role": "routine", "scalar": print, "vjp": print},
+        {"role": "view", "expand": print},
+        {"role": "routine"},
+    ],
+)
+def test_an_entry_that_does_not_say_how_it_is_computed_or_derived_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"say how it is computed|give a derivative"):
+        register(Op("unfinished", "", print, print, **entry))
+    assert "unfinished" not in set(OPS)
+
+
+def test_every_primitive_says_how_it_goes_over_many_examples() -> None:
+    """Or why it does not. Loops go through their bodies; what has no operands is the same for all."""
+    silent = {op.name for op in OPS.values() if op.batch is None and op.role not in ("composed", "source")}
+    assert silent == {op.name for op in (SCAN, EFFECTFUL_SCAN, WHILE, EFFECTFUL_WHILE)}
+    assert {op.name for op in OPS.values() if isinstance(op.batch, str)} == {"assign", "variable"}
+    for op in OPS.values():
+        room = [hasattr(case.attrs, "leading") for case in op.cases]
+        assert (op.batch is leading) == (any(room) and all(room)), op.name
+
+
+def test_no_op_escapes() -> None:
+    untested = sorted(set(OPS) - {op.name for op in TESTED} - set(ELSEWHERE))
+    assert not untested, f"ops without cases: {untested}"
+    silent = [op.name for op in TESTED if op.differentiable and op not in DIFFERENTIABLE and float64 in typed(op)]
+    allowed = {"full", "random_uniform", "householder"}  # the last one's derivative is qr's
+    allowed |= {"matrix_function", "matrix_function_curvature"}  # of which random differences make no function
+    assert set(silent) <= allowed, f"differentiable ops whose derivative no case tests: {sorted(set(silent) - allowed)}"
