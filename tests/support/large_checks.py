@@ -77,6 +77,7 @@ def compiled(program: LargeProgram, target: str) -> tuple[list[Array], list[Arra
         two = runner.run(arrays)
         if not program.stateful:
             runner.calling.pool = 0  # as with one thread
+            runner.frames.clear()  # which have been made for the pool
             return two, runner.run(arrays)
     with environment(**chosen), sg.Session(program.graph, num_threads=1) as session:
         return two, list(session.run(program.fetches, program.feeds))
