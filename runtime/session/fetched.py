@@ -25,7 +25,7 @@ class Fetched:
     """A nest of tensors and ops that is fetched.
 
     Attributes:
-        nest: the nest, in containers of its own: the caller may change his later.
+        nest: the nest, in containers of its own: those of the caller may change later.
         leaves: the tensors and ops in it, in order.
         tensors: the tensors, each once; a program has one result for each.
         places: for each leaf the number of its tensor, -1 for an op.

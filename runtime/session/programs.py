@@ -56,7 +56,7 @@ class SizedProgram:
 
 class Programs:
     """The programs of one executable. ``latest`` is the one of the latest call, or None before there was one; ``fixed``
-    are sizes that were open when declared and that the user has said when compiling."""
+    are sizes that were open when declared and that were given as numbers when it was compiled."""
 
     __slots__ = ("_exact", "by_shapes", "compiler", "feeds", "fetched", "fixed", "latest", "options")
 
