@@ -1,63 +1,54 @@
 """The session: state for a graph, and the programs that run on it.
 
 Input: fetches and feeds by tensor. Output: arrays. Programs are compiled when first needed and kept in an LRU
-cache, by graph version, fetches, feeds with their types, and the session's options.
+cache, by graph version, fetches, feeds with their types, and the session's options. What a session has are values of
+their own: its state (``runtime.running.state``), its ``compiler``, the programs of its ``tapes``, the ``inspection`` of
+new ones; ``checks`` are those of what it is given.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-import numpy as np
-
 from staticgrad.base import config, hints
 from staticgrad.base.boundary import boundary, end_at_user
-from staticgrad.base.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError, refuse_copies
+from staticgrad.base.errors import refuse_copies
 from staticgrad.base.recent import KEPT_PROGRAMS, Recent
-from staticgrad.base.types import Bindings, Shape, TensorType
-from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
-from staticgrad.graph.naming import Holder, Unmatched, variables_of
+from staticgrad.base.types import Shape
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.naming import Holder, Unmatched
 from staticgrad.graph.optable import Array
-from staticgrad.ops.effects import gradient_key
-from staticgrad.runtime.running.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
+from staticgrad.runtime.running.binding import as_array, as_arrays, as_gradient
 from staticgrad.runtime.running.fetches import leaves_of, structure_of
-from staticgrad.runtime.running.state import CLOSED, SessionState, variable_key
-from staticgrad.runtime.session.compiler import Compiler, Served
+from staticgrad.runtime.running.state import CLOSED, SessionState
+from staticgrad.runtime.session.checks import (
+    check_adds_up,
+    check_budget,
+    check_precision,
+    check_sizes,
+    checked_feeds,
+    chosen_graph,
+    chosen_seed,
+    chosen_threads,
+    declared_feeds,
+    key_of,
+    key_of_gradient,
+    keys_in_file,
+)
+from staticgrad.runtime.session.compiler import Compiler
 from staticgrad.runtime.session.executable import Executable
+from staticgrad.runtime.session.inspection import Inspection
+from staticgrad.runtime.session.tapes import Tapes
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.options import CompileOptions
-    from staticgrad.compiler.regions.ranges import RangeError, Ranges
-    from staticgrad.compiler.tapes.plan import TapePlan
-    from staticgrad.graph.warned import Growth
     from staticgrad.runtime.callers.cfunction import CFunction
     from staticgrad.runtime.callers.cfunction_text import SignatureName
-    from staticgrad.runtime.session.tape import Tape, TapePrograms
+    from staticgrad.runtime.session.tape import Tape
 
 K = TypeVar("K")
-PRECISIONS = ("highest",)
-SIZES = ("ranges", "exact")
-
-
-def check_sizes(sizes: str | None) -> None:
-    """Refuse what is no way to compile for open sizes."""
-    if sizes is not None and sizes not in SIZES:
-        raise StaticGradError(f"sizes {sizes!r}: expected one of {', '.join(map(repr, SIZES))}")
-
-
-def check_budget(memory_budget: int | float | None) -> None:
-    """Refuse what is no number of bytes and no part of the whole."""
-    if memory_budget is None:
-        return
-    is_part = isinstance(memory_budget, float) and 0 < memory_budget <= 1
-    is_bytes = isinstance(memory_budget, int | np.integer) and not isinstance(memory_budget, bool)
-    if not (is_part or (is_bytes and memory_budget >= 0)):
-        raise StaticGradError(
-            f"memory_budget {memory_budget!r}: expected bytes as an int, or a part of the whole as a float in (0, 1]"
-        )
 
 
 class Session(metaclass=hints.Answering):
@@ -107,31 +98,18 @@ class Session(metaclass=hints.Answering):
     ) -> None:
         check_sizes(sizes)
         config.refuse_unknown()
-        if matmul_precision not in PRECISIONS:
-            allowed = ", ".join(map(repr, PRECISIONS))
-            raise StaticGradError(f"matmul_precision {matmul_precision!r}: expected one of {allowed}")
-        if num_threads is None:
-            chosen = config.get("THREADS")
-            num_threads = int(chosen) if chosen else config.available_cores()
-        if not isinstance(num_threads, int | np.integer) or num_threads < 1:
-            raise StaticGradError(f"num_threads: expected an int of at least 1, actual {num_threads!r}")
-        if not isinstance(seed, int | np.integer):
-            raise StaticGradError(f"a seed is an int of 64 bits, not {seed!r}")
-        if graph is not None and not isinstance(graph, Graph):
-            is_tensor = "; a tensor is what sess.run(x) fetches" if isinstance(graph, Tensor) else ""
-            raise GraphError(f"Session: expected a graph, actual {graph!r}{is_tensor}")
-        self.graph = get_default_graph() if graph is None else graph
-        self.num_threads = int(num_threads)
+        check_precision(matmul_precision)
+        self.num_threads = chosen_threads(num_threads)
+        seed = chosen_seed(seed)
+        self.graph = chosen_graph(graph)
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
-        self.store = SessionState(self.graph, int(seed))
+        self.store = SessionState(self.graph, seed)
         self.sizes = sizes
         self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
-        self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
-        self._ranged_tapes: Recent[Served[TapePrograms] | RangeError] = Recent(KEPT_PROGRAMS)
-        self._tape_kinds: Recent[bool] = Recent(KEPT_PROGRAMS)  # of which some tape was made
-        self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
+        self._tapes = Tapes(self.compiler, check_numerics)
+        self._inspection = Inspection(self.store)
         self.graph.looked_up.add(self._executables)
 
     @property
@@ -186,8 +164,6 @@ class Session(metaclass=hints.Answering):
         self.compiler.forget()
         self._executables.clear()
         self._tapes.clear()
-        self._ranged_tapes.clear()
-        self._tape_kinds.clear()
         results.trim()
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -241,31 +217,14 @@ class Session(metaclass=hints.Answering):
                 key, executable = None, None
             if executable is None:
                 self.store.check_open()
-                tensors = tuple(self._check_feeds(feeds))
-                note_use = self._look_at(leaves_of(fetches), tensors)
-                options = self.compiler.options()
-                executable = Executable(self.compiler, fetches, leaves_of(fetches), tensors, options, self)
+                tensors, leaves = tuple(checked_feeds(self.graph, feeds)), leaves_of(fetches)
+                note_use = self._inspection.look(leaves, tensors)
+                executable = Executable(self.compiler, fetches, leaves, tensors, self.compiler.options(), self)
                 self._executables.put(key, executable, note_use)
             return executable(*fed.values())
         except Exception as error:
             end_at_user(error)
             raise
-
-    def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
-        if feeds is None:
-            return {}
-        if not isinstance(feeds, (dict, Mapping)):
-            raise FeedError(f"feeds: expected a dict from tensors to arrays, actual {type(feeds).__name__}")
-        for x in feeds:
-            self._check_fed(x)
-        return feeds
-
-    def _check_fed(self, x: object) -> None:
-        if not isinstance(x, Tensor):
-            raise FeedError(f"feeds go by tensor, not by {x!r}")
-        if x.op.graph is not self.graph:
-            where = x.graph.whereabouts(x, "the session's") + self.graph.again_elsewhere(x)
-            raise FeedError(f"cannot feed: {where}", source=x.source if x.graph.keeps_gradients else None)
 
     @boundary
     def compile(
@@ -314,65 +273,24 @@ class Session(metaclass=hints.Answering):
             autotune=autotune,
             sizes=self.sizes if sizes is None else sizes,
         )
-        executable, shapes = self._declared(fetches, feeds, options)
-        note_use = self._look_at(executable._leaves, executable.feeds)
+        self.store.check_open()
+        leaves = leaves_of(fetches)
+        tensors, shapes = declared_feeds(self.graph, feeds)
+        note_use = self._inspection.look(leaves, tensors)
         if note_use is not None:
             note_use()  # how often an executable is called, nothing tells
-        executable._prepare(shapes)
-        return executable
+        return Executable(self.compiler, fetches, leaves, tensors, options, self, shapes)
 
     def _c_function(
         self, fetches: Any, feeds: Sequence[Tensor], signature: SignatureName, *, wrt: Tensor | None = None
     ) -> CFunction:
         """``exe.cfunc`` of a program of known sizes that is called from C alone: for Python nothing is compiled."""
-        executable, _ = self._declared(fetches, feeds, self.compiler.options())
-        self._look_at(executable._leaves, executable.feeds)
-        return executable.cfunc(signature, wrt=wrt)
-
-    def _declared(
-        self, fetches: Any, feeds: Tensor | Sequence[Tensor] | Mapping[Tensor, Shape], options: CompileOptions
-    ) -> tuple[Executable, list[Shape]]:
-        """An executable that has compiled nothing yet, and the shapes of what it is fed."""
         self.store.check_open()
         leaves = leaves_of(fetches)
-        shapes: list[Shape]
-        if isinstance(feeds, Mapping):
-            tensors = list(feeds)
-            shapes = [self._fed_shape(x, shape) for x, shape in feeds.items()]
-        else:
-            tensors = [feeds] if isinstance(feeds, Tensor) else list(feeds)
-            for x in tensors:
-                self._check_fed(x)
-            shapes = [x.shape for x in tensors]
-        if len({id(x) for x in tensors}) != len(tensors):
-            raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        return Executable(self.compiler, fetches, leaves, tensors, options, self), shapes
-
-    def _fed_shape(self, x: Tensor, shape: Any) -> Shape:
-        self._check_fed(x)
-        if shape is None:
-            return x.shape
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        fits = len(sizes) == x.ndim and all(
-            given is None or given == size or (isinstance(given, int | np.integer) and not isinstance(size, int))
-            for size, given in zip(x.shape, sizes, strict=True)
-        )
-        if not fits:
-            raise wrong_shape(x, sizes, f"{x.name!r}")
-        return tuple(
-            int(given) if isinstance(given, int | np.integer) else size
-            for size, given in zip(x.shape, sizes, strict=True)
-        )
-
-    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> Callable[[], None] | None:
-        """Warn of what a program that is new would silently do. Returns what is to be called when it is used again."""
-        from staticgrad.graph.warned import check_growth, check_program
-
-        self.graph.settle_names()
-        self.graph.programs += 1
-        growth = check_growth(self.graph, self._growths)
-        check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
-        return None if growth is None else growth.note_use
+        tensors, _ = declared_feeds(self.graph, feeds)
+        self._inspection.look(leaves, tensors)
+        executable = Executable(self.compiler, fetches, leaves, tensors, self.compiler.options(), self)
+        return executable.cfunc(signature, wrt=wrt)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 
@@ -416,60 +334,18 @@ class Session(metaclass=hints.Answering):
         self.store.check_open()
         check_budget(memory_budget)
         leaves = leaves_of(outputs)
-        fed = self._check_feeds(feeds)
+        fed = checked_feeds(self.graph, feeds)
         arrays = as_arrays(fed, fed.values())
         shapes = tuple([array.shape for array in arrays])
         kind = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), repr(memory_budget))
-        key = (*kind, shapes)
-        programs = self._tapes.get(key)
+        programs = self._tapes.get((*kind, shapes))
         if programs is None:
-            note_use = None
-            if self._tape_kinds.get(kind) is None:
-                note_use = self._look_at(leaves, tuple(fed))
-                self._tape_kinds.put(kind, True, note_use)
-
-            def planned() -> TapePrograms:
-                made = self._tape_programs(kind, leaves, types_of(list(fed), shapes), memory_budget)
-                return self._tapes.put(key, made, note_use)
-
-            programs = self.compiler.once(self._tapes, key, planned)
+            note_use, tensors = None, tuple(fed)
+            if self._tapes.kinds.get(kind) is None:
+                note_use = self._inspection.look(leaves, tensors)
+                self._tapes.kinds.put(kind, True, note_use)
+            programs = self._tapes.make(kind, leaves, tensors, shapes, memory_budget, note_use)
         return programs.tape(arrays, backward_order)
-
-    def _tape_programs(
-        self,
-        kind: tuple[object, ...],
-        leaves: Sequence[Tensor | Node],
-        feeds: Mapping[Tensor, TensorType],
-        memory_budget: int | float | None,
-    ) -> TapePrograms:
-        """The programs of a tape for feeds of these types: those for the ranges of their sizes, or for them alone."""
-        from staticgrad.runtime.session.tape import TapePrograms
-
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor):
-                raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
-
-        def plan(types: Mapping[Tensor, TensorType], sizes: Bindings | None = None) -> TapePlan:
-            from staticgrad.compiler.tapes.plan import plan_tape
-
-            return plan_tape(
-                self.graph, tensors, types, check_numerics=self.check_numerics, memory_budget=memory_budget, sizes=sizes
-            )
-
-        def serve(bindings: Bindings, ranges: Ranges) -> Served[TapePrograms]:
-            from staticgrad.compiler.regions.ranges import made_for_ranges, naming
-
-            made, groups = made_for_ranges(feeds, bindings, ranges, plan)
-            with naming(groups):
-                return Served(TapePrograms(self.compiler, made, groups), groups)
-
-        if memory_budget is None:
-            options = self.compiler.options()
-            serving = self.compiler.serving(self._ranged_tapes, kind, feeds, options, serve)
-            if serving.served is not None:
-                return serving.served.value.at(serving.numbers)
-        return TapePrograms(self.compiler, plan(feeds))
 
     @boundary
     def grad(self, x: Tensor) -> Array | None:
@@ -491,7 +367,8 @@ class Session(metaclass=hints.Answering):
             >>> sess.grad(w)
             array(12., dtype=float32)
         """
-        return self.store.gradient(self._gradient_key(x))
+        self.store.check_open()
+        return self.store.gradient(key_of_gradient(self.graph, x))
 
     @boundary
     def set_grad(self, x: Tensor, value: Any) -> None:
@@ -510,20 +387,12 @@ class Session(metaclass=hints.Answering):
             >>> sess.get(w)
             array([0.5, 1. ], dtype=float32)
         """
-        key = self._gradient_key(x)
-        if value is not None and not (x.requires_grad and (x.is_leaf or x.retains_grad)):
-            raise GradientError(
-                f"set_grad: no gradient adds up for {x.name!r}: it is no leaf that requires one and has no retain_grad",
-                source=x.source,
-            )
-        self.store.set_gradient(key, None if value is None else as_gradient(x, value, f"gradient of {x.name!r}"))
-
-    def _gradient_key(self, x: Tensor) -> str:
         self.store.check_open()
-        if not isinstance(x, Tensor) or x.op.graph is not self.graph:
-            again = self.graph.again_elsewhere(x) if isinstance(x, Tensor) else ""
-            raise FetchError(f"{x!r} is no tensor of this graph{again}", source=getattr(x, "source", None))
-        return gradient_key(x)
+        key = key_of_gradient(self.graph, x)
+        if value is None:
+            return self.store.set_gradient(key, None)
+        check_adds_up(x)
+        self.store.set_gradient(key, as_gradient(x, value, f"gradient of {x.name!r}"))
 
     def zero_grad(self) -> None:
         """Forget all accumulated gradients: ``grad`` gives None until the next backward.
@@ -561,7 +430,7 @@ class Session(metaclass=hints.Answering):
             array([1., 2.], dtype=float32)
         """
         self.store.check_open()
-        return self.store.read(self._variable(variable))
+        return self.store.read(key_of(self.graph, variable))
 
     @boundary
     def set(self, variable: Tensor, value: Any) -> None:
@@ -579,7 +448,7 @@ class Session(metaclass=hints.Answering):
             array([6., 8.], dtype=float32)
         """
         self.store.check_open()
-        key = self._variable(variable)
+        key = key_of(self.graph, variable)
         self.store.write({key: as_array(variable, value)})
 
     @boundary
@@ -598,28 +467,7 @@ class Session(metaclass=hints.Answering):
             [array(10., dtype=float32), array([3., 4.], dtype=float32)]
         """
         self.store.check_open()
-        self.store.write({self._variable(x): as_array(x, value) for x, value in values.items()})
-
-    def _variable(self, variable: object) -> str:
-        key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
-        if key is None:
-            source = getattr(variable, "source", None)
-            what = f"the module {type(variable).__name__}" if isinstance(variable, Holder) else repr(variable)
-            raise FetchError(f"{what} is no variable of this graph{self._instead(variable)}", source=source)
-        return key
-
-    def _instead(self, other: object) -> str:
-        """A hint on what to write in the place of what is no variable."""
-        if isinstance(other, Tensor):
-            is_here = self.graph.holds(other)
-            return ", each run computes it: feed it for one run" if is_here else self.graph.again_elsewhere(other)
-        if isinstance(other, Holder):
-            return ": it has several, net.parameters() and net.buffers(), and net.state_dict(sess) gives their values"
-        if isinstance(other, str) and other in self.graph.variables:
-            return f": variables go by tensor, that of this name is sess.graph.variables[{other!r}]"
-        if isinstance(other, str):
-            return ": variables go by tensor, and sess.graph.variables has those that there are by name"
-        return ""
+        self.store.write({key_of(self.graph, x): as_array(x, value) for x, value in values.items()})
 
     @boundary
     def save(
@@ -658,7 +506,7 @@ class Session(metaclass=hints.Answering):
         from staticgrad.runtime.files.checkpoint import save
 
         self.store.check_open()
-        save(self.store, path, None if variables is None else self._chosen(variables))
+        save(self.store, path, None if variables is None else keys_in_file(self.graph, variables))
 
     @boundary
     def restore(
@@ -706,16 +554,8 @@ class Session(metaclass=hints.Answering):
         self.store.check_open()
         if variables is None:
             return restore(self.store, path, strict)
-        return restore(self.store, path, strict, self._chosen(variables), isinstance(variables, Mapping))
-
-    def _chosen(self, variables: Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor]) -> dict[str, str]:
-        """Names of variables by their names in a file."""
-        if isinstance(variables, Mapping):
-            return {name: self._variable(x) for name, x in variables.items()}
-        if isinstance(variables, Holder):
-            variables = variables_of(variables)
-        several = [variables] if isinstance(variables, Tensor | str) else variables
-        return {key: key for key in map(self._variable, several)}
+        chosen = keys_in_file(self.graph, variables)
+        return restore(self.store, path, strict, chosen, isinstance(variables, Mapping))
 
     def __repr__(self) -> str:
         state = "closed" if self.store.closed[0] else f"{self.compile_count} programs compiled"

@@ -208,7 +208,7 @@ def derivable(executable: Executable, shapes: Sequence[Shape]) -> Derivable:
         raise GraphError("expected an executable that fetches tensors, actual one that fetches ops alone")
     types = {x: TensorType(tuple(shape), x.dtype) for x, shape in zip(executable.feeds, shapes, strict=True)}
     graph = Derivation(executable.session.graph)
-    return Derivable(graph, types, leaves, check_numerics=executable._options.check_numerics)
+    return Derivable(graph, types, leaves, check_numerics=executable._programs.options.check_numerics)
 
 
 def variables_of(executable: Executable) -> frozenset[str]:

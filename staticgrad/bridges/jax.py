@@ -208,7 +208,7 @@ class _CommonState:
 
     def __init__(self, executable: Executable) -> None:
         self.session = executable.session
-        self.options = executable._options
+        self.options = executable._programs.options
         self.name = f"program of {', '.join(x.name for x in executable.feeds) or 'no feeds'}"
         self.lock = reentrant_lock()
         self._functions: list[CFunction] = []

@@ -208,7 +208,7 @@ class _TorchProgram:
             return _tensors(_run(self._executable, arrays))
         with self._lock:
             if self._runner is None:
-                compiler, options = self._executable.session.compiler, self._executable._options
+                compiler, options = self._executable.session.compiler, self._executable._programs.options
                 self._runner = compiler.load(self.function.region, options)
         found = self._runner.run(arrays)
         first = {place: n for n, place in reversed(list(enumerate(self._places)))}

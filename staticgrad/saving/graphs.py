@@ -138,7 +138,7 @@ def _entry(graph: Graph, name: Any, value: Any) -> GraphEntry:
     what = f"save_graph: entry {name!r}"
     if isinstance(value, tuple) and len(value) == 2:
         fetches, given = value
-    elif hasattr(value, "fetches") and hasattr(value, "_latest_shapes"):
+    elif hasattr(value, "fetches") and hasattr(value, "_programs"):
         fetches, given = value.fetches, _shapes_of(value)
     else:
         raise GraphError(f"{what}: expected an executable or (fetches, feeds), actual {value!r}")
@@ -171,8 +171,8 @@ def _fed_shape(what: str, x: Tensor, shape: Any) -> Shape:
 
 def _shapes_of(executable: Any) -> dict[Tensor, Shape]:
     """The shapes that an executable is fed: sizes that it was compiled for are numbers, others are open."""
-    latest = executable._latest_shapes()
-    fixed = executable._fixed
+    latest = executable._programs.latest_shapes
+    fixed = executable._programs.fixed
     return {
         x: tuple(
             actual if latest is not None and fixed.issuperset(symbols_of((size,))) else size

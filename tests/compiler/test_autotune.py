@@ -64,7 +64,7 @@ def region_of(fetches: list[sg.Tensor], feeds: Sequence[sg.Tensor]) -> Region:
 
 
 def product_of(exe: sg.Executable) -> Contraction:
-    (product,) = (product for step in exe._program().products for product in step)
+    (product,) = (product for step in exe._programs.native().program.products for product in step)
     return product
 
 

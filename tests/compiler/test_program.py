@@ -50,7 +50,7 @@ def program(request: pytest.FixtureRequest) -> Program:
         net = NETS[request.param]()
         session = sg.Session(net.graph, num_threads=1)
         step = session.compile([net.loss, net.train], list(net.feeds))
-    made: Program = step._program()
+    made: Program = step._programs.native().program
     return made
 
 

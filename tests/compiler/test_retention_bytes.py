@@ -19,7 +19,8 @@ from support.nets import deep
 
 import staticgrad as sg
 from staticgrad.base.addresses import data_address
-from staticgrad.runtime.running.native import CallFrame, NativeRunner
+from staticgrad.runtime.running.frames import CallFrame
+from staticgrad.runtime.running.native import NativeRunner
 from staticgrad.runtime.session.executable import Executable
 from staticgrad.runtime.session.tape import Tape
 
@@ -47,17 +48,18 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def touched(exe: Executable, arrays: list[Array]) -> int:
     """The end of what a run writes in its arena: bytes that change under two patterns, and behind which none does."""
-    runner = exe._latest
+    assert exe._programs.latest is not None
+    runner = exe._programs.latest.runner
     assert isinstance(runner, NativeRunner)
     changed = np.zeros(0, bool)
     for pattern in (0x5A, 0xA5):
-        frame = runner._new_frame()
+        frame = runner.frames.new()
         larger = CallFrame(0, runner.program.arena_bytes + SLACK)
         frame.arena, frame.arena_address = larger.arena, data_address(larger.arena)
         frame.arena.fill(pattern)
-        runner._frames.clear()
-        runner._frames.append(frame)
-        exe._call(*arrays)
+        runner.frames.clear()
+        runner.frames.append(frame)
+        exe._calls.run(*arrays)
         different = frame.arena != pattern
         changed = different if not changed.size else changed | different
     return int(np.flatnonzero(changed)[-1]) + 1 if changed.any() else 0

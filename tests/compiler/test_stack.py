@@ -37,8 +37,8 @@ VECTORS = [TARGETS[name] for name in ("avx512", "avx2", "generic")]
 def check_depths(exe: sg.Executable, feeds: Sequence[Tensor], what: object) -> None:
     """The program takes no more than machines say, compiled for each target and two threads."""
     for target in VECTORS:
-        how = replace(exe._options, target=target, workers=2)
-        program = exe._compiler.unloaded(exe._wanted(), {x: x.type for x in feeds}, how)
+        how = replace(exe._programs.options, target=target, workers=2)
+        program = exe._programs.compiler.unloaded(exe._programs.fetched.wanted, {x: x.type for x in feeds}, how)
         taken = depth(program.modules, target)
         assert taken <= target.machine.frame_bytes < MOST_ON_STACK, f"{target.name}: {what}: {taken} bytes"
 

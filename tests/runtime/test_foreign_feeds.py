@@ -12,6 +12,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.runtime.parts import foreign
 from staticgrad.runtime.parts.entry import layout_is_known
+from staticgrad.runtime.session.calls import Calls
 from staticgrad.runtime.session.executable import Executable
 
 RNG = np.random.default_rng(0)
@@ -22,13 +23,13 @@ native = pytest.mark.skipif(not layout_is_known(), reason="this interpreter has 
 def slow_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each call that goes the slow way."""
     seen: list[int] = []
-    given = Executable._given
+    given = Calls.given
 
-    def counted(self: Executable, values: Any) -> Any:
+    def counted(self: Calls, values: Any) -> Any:
         seen.append(len(values))
         return given(self, values)
 
-    monkeypatch.setattr(Executable, "_given", counted)
+    monkeypatch.setattr(Calls, "given", counted)
     return seen
 
 

@@ -32,12 +32,16 @@ from staticgrad.compiler.program import step
 from staticgrad.runtime.parts import interrupts, locks, results
 from staticgrad.runtime.parts.locks import Lock, LockWord
 from staticgrad.runtime.parts.machinery import once
-from staticgrad.runtime.running import native, reference, state
-from staticgrad.runtime.session import executable, session, tape
+from staticgrad.runtime.running import calling, entries, frames, native, reference, state
+from staticgrad.runtime.session import calls, checks, executable, fetched, programs, session, tape, tapes
 
 FILES = frozenset(
-    m.__file__ or "" for m in (executable, locks, native, recent, reference, results, session, state, tape)
-)
+    m.__file__ or ""
+    for m in (
+        calls, checks, entries, executable, fetched, frames, locks, native, programs, recent, reference, results,
+        session, state, tape, tapes,
+    )
+)  # fmt: skip
 HANG = 120  # seconds after which something that should have ended counts as hanging
 Array = np.ndarray[Any, Any]
 
@@ -119,7 +123,7 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
             pytest.skip("the interpreter keeps Python's lock")
         monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
     if releases:
-        monkeypatch.setattr(native, "KEEP_LOCK_BELOW", 0.0)
+        monkeypatch.setattr(calling, "KEEP_LOCK_BELOW", 0.0)
     c, settings = Counting(), np.geterr()
     stride = 1 if backend == "native" else 5  # the interpreter is slow beside a trace function
     for name, action in actions(c).items():

@@ -20,7 +20,7 @@ from staticgrad.graph.graph import Graph
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts import results
 from staticgrad.runtime.parts.results import RECORD, RECYCLED_FROM, IdleRecord, RecyclerWord
-from staticgrad.runtime.running.native import IDLE_FRAMES
+from staticgrad.runtime.running.frames import IDLE_FRAMES
 
 pytestmark = pytest.mark.skipif(results.recycler() is None, reason="no POSIX memory here")
 BYTE = np.dtype(np.uint8)
@@ -71,7 +71,7 @@ def call_entry(exe: Any, value: Array) -> Array:
 
 
 def call_python(exe: Any, value: Array) -> Array:
-    found: Array = exe._call(value)
+    found: Array = exe._calls.run(value)
     return found
 
 
@@ -294,16 +294,16 @@ def test_arenas_of_calls_at_once_are_recycled(pool: results.Recycler) -> None:
 
     def work(number: int) -> None:
         start.wait()
-        if any(exe._call(value).tobytes() != want for _ in range(5)):
+        if any(exe._calls.run(value).tobytes() != want for _ in range(5)):
             wrong.append(number)
 
     in_threads(6, work)
     assert not wrong
-    native = exe._native()
+    native = exe._programs.native()
     assert exe.memory.arena_bytes > RECYCLED_FROM
-    assert 1 <= len(native._frames) <= IDLE_FRAMES
-    assert all(frame.arena_address % 64 == 0 for frame in native._frames)
-    assert all(get_handler_name(frame.arena) == OURS for frame in native._frames)
+    assert 1 <= len(native.frames) <= IDLE_FRAMES
+    assert all(frame.arena_address % 64 == 0 for frame in native.frames)
+    assert all(get_handler_name(frame.arena) == OURS for frame in native.frames)
 
 
 def in_child(work: Callable[[], bool]) -> int:

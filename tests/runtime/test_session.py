@@ -368,7 +368,7 @@ def test_another_interpreter_has_no_fast_entry(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_a_fast_entry_everything_is_the_same(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staticgrad.runtime.running.native.make_entry", lambda spec: None)
+    monkeypatch.setattr("staticgrad.runtime.running.entries.make_entry", lambda spec: None)
     x = sg.placeholder((2,))
     sess = sg.Session(g)
     a = np.ones(2, np.float32)
@@ -387,9 +387,10 @@ def test_without_a_fast_entry_a_long_program_runs_on_threads(g: sg.Graph, monkey
     identity = np.eye(300, dtype=np.float32)
     for has_entry in (True, False):
         if not has_entry:
-            monkeypatch.setattr("staticgrad.runtime.running.native.make_entry", lambda spec: None)
+            monkeypatch.setattr("staticgrad.runtime.running.entries.make_entry", lambda spec: None)
         with sg.Session(g, num_threads=2) as sess:
-            (runner,) = sess.compile(y, x)._runners.values()
+            (program,) = sess.compile(y, x)._programs.by_shapes.values()
+            runner = program.runner
             assert not isinstance(runner, NativeRunner) or runner.interface.polls
             np.testing.assert_array_equal(sess.run(y, {x: identity}), identity)
 

@@ -131,7 +131,7 @@ def results(declare: Callable[[], Declared], count: int) -> tuple[list[Array], i
         with sg.Session(graph, num_threads=count) as session:
             exe = session.compile(fetches, list(feeds))
             exe(*feeds.values())
-            return exe(*feeds.values()), exe._program().workers
+            return exe(*feeds.values()), exe._programs.native().program.workers
 
 
 def run_chunks(count: int, part: Callable[[int, int, int], None], chunks: int) -> None:
@@ -238,7 +238,7 @@ def test_random_graphs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> No
                 fetches = [case.results, sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")]
                 exe = sg.Session(case.graph, num_threads=count).compile(fetches, list(case.feeds))
                 found.append([x.tobytes() for x in sg.nest.flatten(exe(*case.feeds.values()))])
-                shared += exe._program().workers == 2
+                shared += exe._programs.native().program.workers == 2
         assert found[0] == found[1], f"seed {seed}"
     assert shared >= 4
 
@@ -378,8 +378,8 @@ def test_the_switch_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
         y = sg.exp(x)
         monkeypatch.setenv("STATICGRAD_THREADS", "3")
         assert sg.Session(graph).num_threads == 3
-        assert sg.Session(graph).compile(y, [x])._program().workers == 3
-        assert sg.Session(graph, num_threads=1).compile(y, [x])._program().workers == 1
+        assert sg.Session(graph).compile(y, [x])._programs.native().program.workers == 3
+        assert sg.Session(graph, num_threads=1).compile(y, [x])._programs.native().program.workers == 1
         monkeypatch.delenv("STATICGRAD_THREADS")
         assert sg.Session(graph).num_threads >= 1
 
@@ -406,7 +406,7 @@ def test_small_programs_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     with Graph() as graph:
         x = sg.placeholder((64, 64))
         exe = sg.Session(graph, num_threads=8).compile(sg.nn.softmax(sg.matmul(x, x)), [x])
-    assert exe._program().workers == 1
+    assert exe._programs.native().program.workers == 1
     assert "@parallel" not in exe.text("llvm")
 
 

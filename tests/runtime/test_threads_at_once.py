@@ -12,7 +12,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
-from staticgrad.runtime.session.executable import Executable
+from staticgrad.runtime.session.calls import Calls
 
 THREADS = 6
 TURNS = 150
@@ -119,12 +119,14 @@ def test_without_the_gil_calls_at_once_find_memory_of_their_own(monkeypatch: pyt
         exe = session.compile(sg.exp(x @ x) @ x, x)
     ones = np.full((80, 80), 0.01, np.float32)
     wanted = exe(ones)
-    monkeypatch.setattr("staticgrad.runtime.running.native.os.cpu_count", lambda: THREADS)
-    (fast,) = exe._fast.values()
+    monkeypatch.setattr("staticgrad.runtime.running.entries.os.cpu_count", lambda: THREADS)
+    (program,) = exe._programs.by_shapes.values()
+    fast = program.way.fast
+    assert fast is not None
     at_once(lambda _: [np.testing.assert_array_equal(exe(ones), wanted) for _ in range(TURNS)])
     assert 1 < len(fast._chain) <= THREADS
     slow: list[int] = []
-    given = Executable._given
-    monkeypatch.setattr(Executable, "_given", lambda self, values: slow.append(1) or given(self, values))
+    given = Calls.given
+    monkeypatch.setattr(Calls, "given", lambda self, values: slow.append(1) or given(self, values))
     at_once(lambda _: [exe(ones) for _ in range(TURNS)])
     assert len(slow) < THREADS * TURNS / 4

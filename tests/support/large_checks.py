@@ -25,7 +25,6 @@ from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph.graph import Node
 from staticgrad.ops import interpreter
 from staticgrad.runtime.running.binding import types_of
-from staticgrad.runtime.running.native import NativeRunner
 from support.large_programs import LAYERS, LargeProgram, large_program
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -74,11 +73,11 @@ def compiled(program: LargeProgram, target: str) -> tuple[list[Array], list[Arra
     chosen = {"BACKEND": "compiled", "TARGET": target, "CACHE": "0"}
     arrays = list(program.feeds.values())
     with environment(**chosen), sg.Session(program.graph, num_threads=2) as session:
-        runner = session.compile(program.fetches, list(program.feeds))._latest
-        assert isinstance(runner, NativeRunner)
+        runner = session.compile(program.fetches, list(program.feeds))._programs.native()
         two = runner.run(arrays)
         if not program.stateful:
-            runner.pool = 0  # nobody to share with: as with one thread
+            runner.calling.pool = 0  # as with one thread
+            runner.frames.clear()  # which have been made for the pool
             return two, runner.run(arrays)
     with environment(**chosen), sg.Session(program.graph, num_threads=1) as session:
         return two, list(session.run(program.fetches, program.feeds))
