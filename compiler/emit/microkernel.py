@@ -212,9 +212,9 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
 def _write_side_by_side(f: Function, tile: MicroTile) -> None:
     """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
     multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
-    broadcast at once. With as many terms as lanes a vector is of one column: these are dot products, and B is read
-    where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the end,
-    halves of groups first."""
+    broadcast at once. Where ``terms`` is the number of lanes a vector is of one column: these are dot products, and B
+    is read where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the
+    end, halves of groups first."""
     a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
     lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
     stored = replace(tile, vectors=-(-tile.vectors // terms), edge=True, terms=1)
@@ -253,7 +253,8 @@ def _repeat(f: Function, group: Value, lanes: int) -> Value:
 
 
 def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
-    """The sums of each ``terms`` lanes, in vectors as long: as many fewer of them, and what lacks is repeated."""
+    """The sums of each ``terms`` lanes, in vectors of the same length, of which there are fewer; the last one repeats
+    sums to be whole."""
     lanes = lanes_of(vectors[0].type)
     while terms > 1:
         pairs = [(vectors[i], vectors[min(i + 1, len(vectors) - 1)]) for i in range(0, len(vectors), 2)]
@@ -596,10 +597,10 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
 def _write_transpose(f: Function, dtype: np.dtype, width: int, along_source: bool) -> None:
     """Copy transposed: ``to[r·to_row + c] = source[c·source_column + r]``.
 
-    A block is ``width`` lines of the source, a vector of ``to``, by as many elements as 16 bytes hold: pieces of 16
-    bytes of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and
-    lines of ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and
-    columns must be those of a block at least.
+    A block is ``width`` lines of the source, a vector of ``to``, by the elements that 16 bytes hold: pieces of 16 bytes
+    of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and lines of
+    ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and columns
+    must be those of a block at least.
     """
     to, to_row, source, source_column, rows, columns = f.params
     element, side = memory_type(dtype), _transpose_side(f.target, dtype)

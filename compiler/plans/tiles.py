@@ -194,8 +194,8 @@ def make_tiling(
 
 
 def opened(tiling: Tiling, m: int, n: int) -> Tiling:
-    """``tiling``, of the greatest sizes that m and n may have, as one of these: panels have as many rows and vectors at
-    most. Rows are balanced as they are for known sizes."""
+    """``tiling``, of the greatest sizes that m and n may have, with m and n, which may be open, in their place: no
+    panel has more rows or vectors than its panels. Rows are balanced as they are for known sizes."""
     if is_open(m):
         most = tiling.rows
         panels = -(-m // most)

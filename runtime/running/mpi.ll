@@ -199,7 +199,7 @@ met:
   ret i32 %result
 }
 
-; The operand of a rank, as it came with the headers; each had so many bytes.
+; The operand of a rank, of nbytes, as it came with the headers.
 define internal ptr @operand(ptr %words, i64 %nbytes, i64 %number) {
 $words
 $meeting

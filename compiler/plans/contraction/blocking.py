@@ -6,10 +6,10 @@ that is lower: where C is contiguous along m, where B would be packed for few ro
 are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
-its axes is contiguous, but packed if neither is, if so many of its lines lie a multiple of a page apart that they fall
-into few sets of the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill
-a register: where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and
-of few rows and columns over many terms, have several terms side by side (``narrow``).
+its axes is contiguous, but packed if neither is, if its lines lie a multiple of a page apart and fall into few sets of
+the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill a register:
+where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and of few rows
+and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 a kernel has takes the place of the usual one. No choice changes the bits of a result.
@@ -118,9 +118,9 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
 
 
 def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
-    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has as many
-    terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely many
-    cycles where no such tiling reads what is packed."""
+    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has the same
+    number of terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely
+    many cycles where no such tiling reads what is packed."""
     turned = number == 0
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
