@@ -1,4 +1,4 @@
-"""Loops over neighbouring elements by vectors, with what remains behind whole ones; sums and transposes in registers.
+"""Loops over neighbouring elements by vectors, with what remains after whole ones; sums and transposes in registers.
 
 Input: a function under construction, a dtype, and how many elements there are. Output: the loops. The remainder is
 masked where the target masks; else it is moved in pieces of a power of two, if its length is known beforehand, or one
@@ -78,7 +78,7 @@ def first_lanes(f: Function, dtype: np.dtype, count: Index, lanes: int | None = 
 @frozen
 class VectorPart:
     """A part of a loop over neighbouring elements, whose turns have lanes of one kind: the whole vectors, or what
-    remains behind them. A ``masked`` remainder has one turn at most, a known one that is ``there`` has one."""
+    remains after them. A ``masked`` remainder has one turn at most, a known one that is ``there`` has one."""
 
     f: Function
     dtype: np.dtype

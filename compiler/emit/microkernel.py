@@ -21,10 +21,10 @@ Registers: ``rows·vectors`` accumulators, ``vectors`` rows of B, one broadcast 
 all but one. The floor is two multiply-adds of ``lanes`` elements each cycle, 4·lanes flops × clock: 8×48 takes 24/2 =
 12 cycles for each k, in which it also loads 8 + 3 operands of the 24 that two load ports could bring and issues about
 45 of at least 72 µops. 6×16 takes 6 cycles and issues 23 µops with each row's pointer in a register (``opaque``), 28
-with one from which the others follow: beside NumPy 0.83 -> 0.95 at 1024 on a busy AMD Zen 3. So k needs no unrolling,
-and the code stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds has a latency
-of four cycles: tiles of less than eight accumulators are bound by it. Tiles of 13×32, 12×32, 9×48, 8×48 and 6×64 all
-reach the floor from the first cache (AMD Zen 5, one thread).
+with one from which the others follow: compared with NumPy 0.83 -> 0.95 at 1024 on a busy AMD Zen 3. So k needs no
+unrolling, and the code stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds
+has a latency of four cycles: tiles of less than eight accumulators are bound by it. Tiles of 13×32, 12×32, 9×48, 8×48
+and 6×64 all reach the floor from the first cache (AMD Zen 5, one thread).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     writer = TileWriter(f, tile, last)
     element = writer.element
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
-    # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
+    # Along contiguous k all rows share one index from their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     costs = f.target.machine.products
@@ -233,7 +233,7 @@ def _write_side_by_side(f: Function, tile: MicroTile) -> None:
         return [multiply_add(f, tile.dtype, *pair, total) for pair, total in zip(products, sums, strict=True)]
 
     carried = [b, *[f.const(0, writer.type)] * (tile.rows * tile.vectors)]
-    for part in vector_parts(f, tile.dtype, count, lanes=terms, masked=True):  # what lies behind A is not read
+    for part in vector_parts(f, tile.dtype, count, lanes=terms, masked=True):  # what lies past A is not read
         with part.turns(carried) as (loop, some):
             b_now, *sums = loop.carried
             b_lanes = some if in_place else Lanes(writer.type)
@@ -518,8 +518,8 @@ def _transpose_side(target: Target, dtype: np.dtype) -> int:
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
-    """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
-    many, else the side of a square; 0 if registers do not help."""
+    """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are
+    enough, else the side of a square; 0 if registers do not help."""
     along, across = (lowest(s) if isinstance(s, int) else least for s in (rows, columns))
     side = _transpose_side(target, dtype)
     if side == 0 or min(along, across) < side:

@@ -3,7 +3,7 @@
 Step    ::= kernel(operands) | check of what a kernel left | call of a Python function or of MPI | loop over parts
 Operand ::= memory + offset                       (``memories``)
 
-Loops are steps, too: the parts of a program that run once a turn, and the memory that a loop needs beside them.
+Loops are steps, too: the parts of a program that run once a turn, and the memory that a loop needs in addition.
 
 Input: a node that runs bodies. Output: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
 lowered, scheduled and planned like programs of their own. A part is called with a table of pointers in the order of its
@@ -101,8 +101,8 @@ class Step:
 
 @frozen
 class PackedFeed:
-    """A feed of a part beside those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
-    ``nbytes`` bytes."""
+    """A feed of a part in addition to those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel``
+    in ``nbytes`` bytes."""
 
     index: int
     offset: int
@@ -279,7 +279,7 @@ class Branch:
 
 
 def lent_slots(parts: Sequence[Part]) -> list[Slot]:
-    """The slots that the parts need of the caller beside operands and results, each once."""
+    """The slots that the parts need of the caller in addition to operands and results, each once."""
     return list(dict.fromkeys(slot for part in parts for slot in part.lent))
 
 

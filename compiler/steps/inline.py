@@ -177,7 +177,7 @@ class _Inliner:
         self.instead[old] = [step]
 
     def ordered(self) -> list[Step]:
-        """The steps that are left, behind what took the place of those before them."""
+        """The steps that are left, each after what took the place of the steps that it came after."""
         for step in self.steps.values():
             if step.after:
                 step.after = self._following(step.after)

@@ -156,7 +156,7 @@ def _sparsity(array: NamedType) -> bytes:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind those that several have, such as the parts of a list under one key."""
+    """The names, with a number after those that several have, such as the parts of a list under one key."""
     several, found = Counter(names), Counter[str]()
     result = []
     for name in names:

@@ -43,7 +43,7 @@ MOST_HEADER = 100_000_000  # bytes
 
 @frozen
 class ArrayHeader:
-    """An array in a file; ``dtype`` in the format's own spelling, ``begin`` in bytes behind the header."""
+    """An array in a file; ``dtype`` in the format's own spelling, ``begin`` in bytes after the header."""
 
     name: str
     shape: tuple[int, ...]

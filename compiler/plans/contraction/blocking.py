@@ -222,9 +222,9 @@ def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """True if reading A in place loses its lines before all of them have been used.
 
-    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads as
-    many lines as it has rows for a while, which a set has room for unless the tile is high; along m every k of a block
-    is another line of the set, and is needed again by the tile below.
+    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads a
+    line of each row for a while, which a set has room for unless the tile is high; along m every k of a block is
+    another line of the set, and is needed again by the tile below.
     """
     size = tiling.dtype.itemsize
     lines = a[0] if a[1] == 1 else a[1]
@@ -248,7 +248,7 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
-    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read behind the edge."""
+    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read past the edge."""
     return b[1] != 1 or (tiling.edge and not (tiling.masked or tiling.exact))
 
 

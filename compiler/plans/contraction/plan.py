@@ -51,7 +51,7 @@ from staticgrad.compiler.plans.tiles import Layout, Tiling, aligned_bytes, opene
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
 SHORT_PANEL_BYTES = 48 << 10  # where tiles are low, or A is packed, which has to stay near for all panels
-DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside the same number of rows of A
+DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, together with the same number of rows of A
 DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again

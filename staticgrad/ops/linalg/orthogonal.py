@@ -88,7 +88,7 @@ def householder(a: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 def _qr_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorType]:
     rows, columns = fixed_sizes("qr", a)
     if rows < columns:
-        raise GraphError(f"qr: expected at least as many rows as columns, actual {a}")
+        raise GraphError(f"qr: expected no fewer rows than columns, actual {a}")
     return a, TensorType((*a.shape[:-2], columns, columns), a.dtype)
 
 
