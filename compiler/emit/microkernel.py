@@ -161,9 +161,9 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     costs = f.target.machine.products
-    apart: Callable[[Value], Value] = f.opaque if costs.pointers else lambda pointer: pointer
+    apart: Callable[[Value], Value] = f.opaque if costs.row_pointers else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
-    each, ahead = tile.rows * tile.vectors, costs.ahead
+    each, ahead = tile.rows * tile.vectors, costs.prefetch_turns
 
     def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """One term: where the next one is, and the sums with it."""
@@ -531,7 +531,7 @@ def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, l
 def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> int:
     """The number of cache lines of each row of a copy that are worth prefetching: those of short rows that are far
     apart, which no prefetcher foresees. 0 where registers are many: their rows are not short."""
-    if not target.machine.products.low or not isinstance(row, int) or not isinstance(columns, int):
+    if not target.machine.products.low_tiles or not isinstance(row, int) or not isinstance(columns, int):
         return 0
     row, nbytes = highest(row), highest(columns) * dtype.itemsize
     return -(-nbytes // LINE) if row * dtype.itemsize >= target.machine.far_bytes and nbytes <= SHORT_ROW_BYTES else 0
@@ -557,7 +557,7 @@ def _write_row_copy(f: Function, dtype: np.dtype, rest: int | None, far_lines: i
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
         if far_lines:
-            later = f.offset(source_now, f.mul(source_row, f.target.machine.products.ahead), element)
+            later = f.offset(source_now, f.mul(source_row, f.target.machine.products.prefetch_turns), element)
             for line in range(far_lines):
                 prefetch(f, f.offset(later, line * LINE, "i8"), near=False)
         for part in parts:

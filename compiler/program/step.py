@@ -75,8 +75,9 @@ class Step:
     @property
     def can_fail(self) -> bool:
         """True if the program can end here: at a check, or in a loop that looks whether it shall."""
-        loop = self.loop
-        return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= RATES.polls_from))
+        if self.loop is None:
+            return self.check is not None
+        return bool(self.check or self.loop.checks) or self.loop.seconds >= RATES.polls_from_seconds
 
     @property
     def writes_state(self) -> bool:
@@ -90,7 +91,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(largest(self.flops), largest(self.nbytes)) if self.callback is None else RATES.call
+        own = least_seconds(largest(self.flops), largest(self.nbytes)) if self.callback is None else RATES.call_seconds
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property
@@ -210,7 +211,7 @@ class Loop:
     @property
     def turn_seconds(self) -> float:
         """A rough lower bound of the time of a turn."""
-        return RATES.turn + sum(part.seconds for part in self.parts)
+        return RATES.turn_seconds + sum(part.seconds for part in self.parts)
 
     @property
     def seconds(self) -> float:

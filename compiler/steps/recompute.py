@@ -279,7 +279,7 @@ def _alive(ranges: dict[Temp, tuple[int, int]], count: int) -> list[int]:
 
 def _seconds(step: Step) -> float:
     cost = step_cost(step)
-    return max(cost.flops / RATES.repeated_flops, cost.bytes / RATES.repeated_bytes)
+    return max(cost.flops / RATES.repeated_flops_per_second, cost.bytes / RATES.repeated_bytes_per_second)
 
 
 # -- the new steps --------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
     packed = packed_way(given, target, number)[0]
     nbytes = given.k * (given.n if number else given.m) * given.dtype.itemsize
-    return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved * nbytes
+    return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved_cycles * nbytes
 
 
 def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
@@ -240,11 +240,11 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
         return True
     size = tiling.dtype.itemsize
     in_place = tiling.costs.in_place
-    if b[0] * size % in_place.apart == 0 and k > 64:
-        return tiling.m > in_place.aliased
+    if b[0] * size % in_place.aliasing_bytes == 0 and k > 64:
+        return tiling.m > in_place.aliased_rows
     split = b[0] * size % LINE != 0 and k * tiling.n * size > tiling.costs.near_bytes
-    rows = in_place.split if split else in_place.rows
-    return tiling.m > rows and k * tiling.n * size > in_place.nbytes
+    rows = in_place.split_rows if split else in_place.most_rows
+    return tiling.m > rows and k * tiling.n * size > in_place.any_rows_bytes
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
@@ -277,9 +277,9 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bo
     """The estimated cycles of a product: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
     cycles, size, costs = tiling_cost(tiling, way.k), way.dtype.itemsize, tiling.costs
     if not given_b and _packs_b(tiling, way.b, way.k):
-        cycles += way.k * way.n * size * (costs.copied if way.b[1] == 1 else costs.turned)
+        cycles += way.k * way.n * size * (costs.copied_cycles if way.b[1] == 1 else costs.turned_cycles)
     if packs_a(tiling, way.m, way.k, way.a):
-        cycles += way.m * way.k * size * (costs.copied if way.a[1] == 1 else costs.turned)
+        cycles += way.m * way.k * size * (costs.copied_cycles if way.a[1] == 1 else costs.turned_cycles)
     return cycles + turning_back(way, tiling, turned=turned)
 
 
@@ -287,5 +287,5 @@ def turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """The estimated cycles for bringing a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:
-        return way.m * way.n * tiling.costs.read_turned * turned
-    return way.m * way.n * tiling.costs.turned_back * way.dtype.itemsize * (way.c[1] != 1)
+        return way.m * way.n * tiling.costs.read_turned_cycles * turned
+    return way.m * way.n * tiling.costs.turned_back_cycles * way.dtype.itemsize * (way.c[1] != 1)
