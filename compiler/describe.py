@@ -34,22 +34,23 @@ def describe_flows(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan) -> 
         return tuple(dict.fromkeys(numbers[memory] for memory in memories if memory in numbers))
 
     return tuple(
-        StepFlow(numbered(step.reads), numbered((*step.writes, *step.adds)), _step(time, step, plan))
+        StepFlow(numbered(step.reads), numbered((*step.writes, *step.adds)), step_text(time, step, plan))
         for time, step in enumerate(steps)
     )
 
 
-def _step(time: int, step: Step, plan: Plan) -> str:
-    """A paragraph: the step's kernel, its operands and where they lie."""
+def step_text(time: int, step: Step, plan: Plan | None = None) -> str:
+    """A paragraph: the step's kernel, planned or not yet, and its operands, with offsets where there is a plan."""
     operands = ", ".join(_memory(o.memory, plan) + (f"+{o.offset}" if o.offset else "") for o in step.operands)
     source = f"  # {step.source}" if step.source is not None else ""
     lines = [f"{time}: {step.family} {step.name}({operands}){source}"]
-    if step.planned is not None:
-        lines.append(_indent(step.planned.text))
+    kernel = step.planned or step.kernel
+    if kernel is not None:
+        lines.append(_indent(kernel.text))
     if step.loop is not None:
         lines.append(_indent(step.loop.title))
         lines += [
-            _indent(_step(inner_time, inner, part.plan))
+            _indent(step_text(inner_time, inner, part.plan))
             for part in step.loop.parts
             for inner_time, inner in enumerate(part.steps)
         ]
@@ -60,12 +61,13 @@ def _indent(text: str) -> str:
     return "\n".join("    " + line for line in text.split("\n"))
 
 
-def _memory(memory: Memory, plan: Plan) -> str:
+def _memory(memory: Memory, plan: Plan | None) -> str:
     match memory:
         case SizesSlot():
             return "sizes"
         case Temp():
-            return f"{memory.name}@{plan.offsets[memory]}[{memory.nbytes}]"
+            place = f"@{plan.offsets[memory]}" if plan is not None else ""
+            return f"{memory.name}{place}[{memory.nbytes}]"
         case FeedSlot():
             return f"feed{memory.index}"
         case FetchSlot():

@@ -1,5 +1,5 @@
-"""The options of a program: all that it depends on beside its region, as one value; part of the key under which it is
-kept."""
+"""The options of a program: all that it depends on in addition to its region, as one value; part of the key under which
+it is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompileOptions:
     timed: bool = False  # whether the program notes the time after each step
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
     prepares: bool = False  # whether what follows from variables alone is kept from call to call
-    stepwise: bool = False  # each step is a function of its own, to be run beside its reference
+    stepwise: bool = False  # each step is a function of its own, to be compared with its reference
     blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
     sizes: Literal["ranges", "exact"] = "ranges"  # what sizes that feeds bind are compiled for
 

@@ -8,7 +8,7 @@
     split        steps           -> some in parts for threads    (steps/split.py)
     prepare      steps           -> those that can be kept apart (steps/prepare.py)
     plan kernels kernels         -> how each is run              (steps/planning.py)
-    schedule     steps           -> steps in order               (steps/schedule.py)
+    schedule     steps           -> steps in order               (program/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live intervals  -> offsets                      (memory/)

@@ -1,6 +1,7 @@
 """How Sphinx builds the site: ``make docs`` reads ``docs/`` and writes ``build/docs/``.
 
-Before pages are read, the pictures in them are drawn from the programs that they show (``pictures.py``).
+Before pages are read, the pictures in them are drawn from the programs that they show (``pictures.py``). Entries of the
+reference (``api.py``) and what the compiler makes of programs (``way.py``) are written where blocks stand for them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ sys.path.insert(0, str(HERE))
 import api  # noqa: E402  its folder is on the path now
 import pages  # noqa: E402
 import pictures  # noqa: E402
+import way  # noqa: E402
 
 project = "staticgrad"
 author = "the staticgrad authors"
@@ -59,6 +61,7 @@ nitpick_ignore_regex = [
         r"staticgrad\.(graph\.scopes\.GradMode|nn\.module\.StateSource)",
     ),  # for nothing but `with`, or as a key
     ("py:class", r"A named tuple|staticgrad\.graph\.(dtypes\.FloatInfo|results\.\w+)"),  # by their docstrings
+    ("py:class", r"staticgrad\.runtime\.export\.source\.Exportable"),  # what executables are to `sg.export`
     ("py:class", r"staticgrad\.graph\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 
@@ -85,8 +88,8 @@ def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
 
 
 def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
-    """Write the entries of a reference page in the place of its blocks."""
-    text[0] = api.expanded(text[0])
+    """Write what the blocks of a page stand for in their place."""
+    text[0] = way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(text[0])
 
 
 MADE_BY_CALLS = ("CFunction", "Executable", "Node", "Tape", "Tensor")  # users never call these classes

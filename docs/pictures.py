@@ -90,6 +90,11 @@ def tape_two_losses(page: Mapping[str, Any], path: Path) -> None:
         tape.memory.plot(path)
 
 
+@picture("internals/way.md")
+def way_of_the_net(page: Mapping[str, Any], path: Path) -> None:
+    page["net"].memory.plot(path)
+
+
 @picture("guides/viewer.md", WHOLE)
 def viewed_step(page: Mapping[str, Any], path: Path) -> None:
     page["step"].view(path, page["profile"])

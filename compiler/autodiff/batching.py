@@ -435,7 +435,7 @@ def _while(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequen
 
 
 def _wide(x: Tensor, rank: int) -> Tensor:
-    """A value by example with axes of size 1 behind it, to broadcast against ``rank`` axes."""
+    """A value by example with axes of size 1 after its own, to broadcast against ``rank`` axes."""
     return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank - 1)))
 
 

@@ -1,7 +1,7 @@
 """Derivatives of ops that run bodies: loops again, whose bodies are the derivatives of the bodies.
 
 Input: a loop and the cotangents of its results (or the tangents of its operands). Output: those of its operands
-(results). The derivative of a body is linear in them, and besides reads values of the body. What it reads is
+(results). The derivative of a body is linear in them, and also reads values of the body. What it reads is
 
     a parameter that every turn shares, or a row      read again
     a constant, a view, an elementwise function

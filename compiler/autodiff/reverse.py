@@ -156,7 +156,8 @@ def one_graph(tensors: Sequence[Tensor], what: str) -> Graph:
 
 
 def parallel_list(values: Any, tensors: Sequence[Tensor], listed: bool, what: str, each: str) -> list[Any]:
-    """The values that stand beside tensors. One that was not ``listed`` may have a list of numbers as its value.
+    """The values that are given for tensors, in the same order. One that was not ``listed`` may have a list of numbers
+    as its value.
 
     Raises:
         GraphError: they are more or fewer.
@@ -224,7 +225,7 @@ def backpropagate(
             one that goes on (hooks, retained gradients).
         on_node: called after the rule of a node has run, with the nodes that were declared by it.
         first: nodes of the graph before this number are not walked.
-        always: tensors that get a cotangent of zeros where they are reached without one (behind ops like floor).
+        always: tensors that get a cotangent of zeros where they are reached without one (through ops like floor).
         reached: takes the tensors that a derivative leads to, be it zero; a custom rule leads nowhere by None.
         scope: what is walked, the graph alone by default; tensors are handed in and out as its outermost ones.
 

@@ -1,8 +1,8 @@
 """The values that the derivative of a node reads, and so what the node *saves* for its backward.
 
-Input: a declared node. Output: which of its operands and results its vjp reads, and whether it reads something
-that only its own expansion or rule knows. This is not declared: the rule is run once on a scratch graph, where
-placeholders stand for operands, results and cotangents, and what the cotangents' ops read besides is followed back.
+Input: a declared node. Output: which of its operands and results its vjp reads, and whether it reads something that
+only its own expansion or rule knows. This is not declared: the rule is run once on a scratch graph, where placeholders
+stand for operands, results and cotangents, and what else the cotangents' ops read is followed back.
 
 Only the cotangents of operands that require a gradient count: of ``x * w`` with a ``w`` that needs none, ``w`` is saved
 and ``x`` is not. Shapes are no values: reading them saves nothing. Constants are operands like others: ``x * 3`` and

@@ -211,7 +211,7 @@ class _Main:
         """The program ends if it shall: it asks where that was long ago, and is told where a kernel or a Python
         function may have been."""
         self._unseen += step.seconds
-        asks = self._unseen >= RATES.poll
+        asks = self._unseen >= RATES.poll_seconds
         if asks:
             self._unseen = 0.0
         is_told = step.callback is not None or (step.planned is not None and step.planned.is_shared)
@@ -331,7 +331,7 @@ def emit_entry(
     """The text of the modules that run ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
     module = IRModule(target, has_sizes=any(isinstance(slot, SizesSlot) for slot in slots))
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
-    polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from
+    polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from_seconds
     main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0, is_external=True,
                  stepwise=stepwise)  # fmt: skip
     if timed:

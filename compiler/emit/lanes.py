@@ -1,4 +1,4 @@
-"""Loops over neighbouring elements by vectors, with what remains behind whole ones; sums and transposes in registers.
+"""Loops over neighbouring elements by vectors, with what remains after whole ones; sums and transposes in registers.
 
 Input: a function under construction, a dtype, and how many elements there are. Output: the loops. The remainder is
 masked where the target masks; else it is moved in pieces of a power of two, if its length is known beforehand, or one
@@ -78,7 +78,7 @@ def first_lanes(f: Function, dtype: np.dtype, count: Index, lanes: int | None = 
 @frozen
 class VectorPart:
     """A part of a loop over neighbouring elements, whose turns have lanes of one kind: the whole vectors, or what
-    remains behind them. A ``masked`` remainder has one turn at most, a known one that is ``there`` has one."""
+    remains after them. A ``masked`` remainder has one turn at most, a known one that is ``there`` has one."""
 
     f: Function
     dtype: np.dtype
@@ -244,9 +244,9 @@ def joined(f: Function, parts: Sequence[Value]) -> Value:
 
 
 def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """The columns of squares: row i of each square, side by side, is vector i of as many as a square is wide, a power
-    of two; so is column i. Blocks off the diagonal change places, of half the size, then of a quarter, and so on. Those
-    of 32 bits change within 16 bytes by interleaving neighbours, two rounds at once: one instruction each."""
+    """The columns of squares of ``len(rows)`` rows, a power of two: vector i holds row i of each, side by side, and
+    result i column i. Blocks off the diagonal change places, of half the size, then of a quarter, and so on. Those of
+    32 bits change within 16 bytes by interleaving neighbours, two rounds at once: one instruction each."""
     rows, count, size = list(rows), lanes_of(rows[0].type), len(rows) // 2
     interleaves = element_of(rows[0].type) in ("float", "i32")
     while size and not (size == 2 and interleaves):

@@ -110,7 +110,7 @@ class LoopWriter:
         f.block(body)
         self._call(0, step.tables[0], step.arenas[0])
         self._advance(step, feeds, fetches)
-        if self.polls and step.seconds >= RATES.poll:
+        if self.polls and step.seconds >= RATES.poll_seconds:
             self._look(step.taken, turns_between(step.turn_seconds))
         f.branch(head)
         f.block(done)

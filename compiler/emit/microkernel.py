@@ -21,10 +21,10 @@ Registers: ``rows·vectors`` accumulators, ``vectors`` rows of B, one broadcast 
 all but one. The floor is two multiply-adds of ``lanes`` elements each cycle, 4·lanes flops × clock: 8×48 takes 24/2 =
 12 cycles for each k, in which it also loads 8 + 3 operands of the 24 that two load ports could bring and issues about
 45 of at least 72 µops. 6×16 takes 6 cycles and issues 23 µops with each row's pointer in a register (``opaque``), 28
-with one from which the others follow: beside NumPy 0.83 -> 0.95 at 1024 on a busy AMD Zen 3. So k needs no unrolling,
-and the code stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds has a latency
-of four cycles: tiles of less than eight accumulators are bound by it. Tiles of 13×32, 12×32, 9×48, 8×48 and 6×64 all
-reach the floor from the first cache (AMD Zen 5, one thread).
+with one from which the others follow: compared with NumPy 0.83 -> 0.95 at 1024 on a busy AMD Zen 3. So k needs no
+unrolling, and the code stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds
+has a latency of four cycles: tiles of less than eight accumulators are bound by it. Tiles of 13×32, 12×32, 9×48, 8×48
+and 6×64 all reach the floor from the first cache (AMD Zen 5, one thread).
 """
 
 from __future__ import annotations
@@ -157,13 +157,13 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     writer = TileWriter(f, tile, last)
     element = writer.element
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
-    # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
+    # Along contiguous k all rows share one index from their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     costs = f.target.machine.products
-    apart: Callable[[Value], Value] = f.opaque if costs.pointers else lambda pointer: pointer
+    apart: Callable[[Value], Value] = f.opaque if costs.row_pointers else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
-    each, ahead = tile.rows * tile.vectors, costs.ahead
+    each, ahead = tile.rows * tile.vectors, costs.prefetch_turns
 
     def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """One term: where the next one is, and the sums with it."""
@@ -212,9 +212,9 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
 def _write_side_by_side(f: Function, tile: MicroTile) -> None:
     """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
     multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
-    broadcast at once. With as many terms as lanes a vector is of one column: these are dot products, and B is read
-    where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the end,
-    halves of groups first."""
+    broadcast at once. Where ``terms`` is the number of lanes a vector is of one column: these are dot products, and B
+    is read where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the
+    end, halves of groups first."""
     a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
     lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
     stored = replace(tile, vectors=-(-tile.vectors // terms), edge=True, terms=1)
@@ -233,7 +233,7 @@ def _write_side_by_side(f: Function, tile: MicroTile) -> None:
         return [multiply_add(f, tile.dtype, *pair, total) for pair, total in zip(products, sums, strict=True)]
 
     carried = [b, *[f.const(0, writer.type)] * (tile.rows * tile.vectors)]
-    for part in vector_parts(f, tile.dtype, count, lanes=terms, masked=True):  # what lies behind A is not read
+    for part in vector_parts(f, tile.dtype, count, lanes=terms, masked=True):  # what lies past A is not read
         with part.turns(carried) as (loop, some):
             b_now, *sums = loop.carried
             b_lanes = some if in_place else Lanes(writer.type)
@@ -253,7 +253,8 @@ def _repeat(f: Function, group: Value, lanes: int) -> Value:
 
 
 def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
-    """The sums of each ``terms`` lanes, in vectors as long: as many fewer of them, and what lacks is repeated."""
+    """The sums of each ``terms`` lanes, in vectors of the same length, of which there are fewer; the last one repeats
+    sums to be whole."""
     lanes = lanes_of(vectors[0].type)
     while terms > 1:
         pairs = [(vectors[i], vectors[min(i + 1, len(vectors) - 1)]) for i in range(0, len(vectors), 2)]
@@ -517,8 +518,8 @@ def _transpose_side(target: Target, dtype: np.dtype) -> int:
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
-    """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
-    many, else the side of a square; 0 if registers do not help."""
+    """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are
+    enough, else the side of a square; 0 if registers do not help."""
     along, across = (lowest(s) if isinstance(s, int) else least for s in (rows, columns))
     side = _transpose_side(target, dtype)
     if side == 0 or min(along, across) < side:
@@ -530,7 +531,7 @@ def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, l
 def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> int:
     """The number of cache lines of each row of a copy that are worth prefetching: those of short rows that are far
     apart, which no prefetcher foresees. 0 where registers are many: their rows are not short."""
-    if not target.machine.products.low or not isinstance(row, int) or not isinstance(columns, int):
+    if not target.machine.products.low_tiles or not isinstance(row, int) or not isinstance(columns, int):
         return 0
     row, nbytes = highest(row), highest(columns) * dtype.itemsize
     return -(-nbytes // LINE) if row * dtype.itemsize >= target.machine.far_bytes and nbytes <= SHORT_ROW_BYTES else 0
@@ -556,7 +557,7 @@ def _write_row_copy(f: Function, dtype: np.dtype, rest: int | None, far_lines: i
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
         if far_lines:
-            later = f.offset(source_now, f.mul(source_row, f.target.machine.products.ahead), element)
+            later = f.offset(source_now, f.mul(source_row, f.target.machine.products.prefetch_turns), element)
             for line in range(far_lines):
                 prefetch(f, f.offset(later, line * LINE, "i8"), near=False)
         for part in parts:
@@ -596,10 +597,10 @@ def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
 def _write_transpose(f: Function, dtype: np.dtype, width: int, along_source: bool) -> None:
     """Copy transposed: ``to[r·to_row + c] = source[c·source_column + r]``.
 
-    A block is ``width`` lines of the source, a vector of ``to``, by as many elements as 16 bytes hold: pieces of 16
-    bytes of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and
-    lines of ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and
-    columns must be those of a block at least.
+    A block is ``width`` lines of the source, a vector of ``to``, by the elements that 16 bytes hold: pieces of 16 bytes
+    of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and lines of
+    ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and columns
+    must be those of a block at least.
     """
     to, to_row, source, source_column, rows, columns = f.params
     element, side = memory_type(dtype), _transpose_side(f.target, dtype)

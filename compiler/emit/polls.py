@@ -17,7 +17,7 @@ MOST_TURNS = 4096
 
 def turns_between(turn_seconds: float) -> int:
     """The number of turns, a power of two, after which a loop looks."""
-    wanted = min(MOST_TURNS, max(1, int(RATES.loop_poll / turn_seconds)))
+    wanted = min(MOST_TURNS, max(1, int(RATES.loop_poll_seconds / turn_seconds)))
     return 1 << (wanted.bit_length() - 1)
 
 

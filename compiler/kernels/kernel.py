@@ -20,7 +20,7 @@ class Kernel(Protocol):
 
     @property
     def args(self) -> tuple[np.dtype, ...]:
-        """The dtype of each argument, which is the address of the memory behind an operand or a result."""
+        """The dtype of each argument, which is the address of an operand's or a result's memory."""
         ...
 
     @property

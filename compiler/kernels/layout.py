@@ -1,7 +1,7 @@
 """Layout: in which order the axes of a tensor lie in the program's own memory.
 
 Images (N, C, H, W) around convolutions are kept channels last, the order in which the convolution kernels want them,
-and so are the windows over them, (N, C, OH, OW, KH, KW). But where a convolution has no images beside it but users',
+and so are the windows over them, (N, C, OH, OW, KH, KW). But where a convolution reads and writes no images but users',
 and what is computed from those, all stay in planes, for which there are kernels as well. Overlapping windows over
 anything else keep the places of a window, (KH, KW), outside: what is next to each other along OW is then next to each
 other in memory. Everything else, and everything the user sees, is row-major. A layout is a choice of strides: kernels
@@ -24,7 +24,7 @@ from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL, IOTA
 from staticgrad.ops.windows import FOLD, WINDOW, WindowAttributes
 
-IMAGE_RANKS = (4, 6)  # of images and of windows over them
+IMAGE_RANKS = (4, 6)  # axes of images, and of windows over images
 
 
 def overlaps(window: WindowAttributes) -> bool:
@@ -70,10 +70,10 @@ class _Images:
     def kept(self) -> set[Tensor]:
         """The images that have memory of the program's own, but for what is only read as rows of all its elements and
         what stands between a single layer and the user."""
-        beside = self._beside_users()
+        planes = self._in_planes()
         return {
             x
-            for x in self.marked - beside
+            for x in self.marked - planes
             if _takes_strides(x.op) and not self._is_users(x) and not is_view(x) and not self._is_flattened(x)
         }
 
@@ -85,7 +85,7 @@ class _Images:
         """True if ``x`` is in memory of the user's or the session's."""
         return x in self.fetched or (x.op.op.role == "source" and not x.op.op.rematerializable)
 
-    def _beside_users(self) -> set[Tensor]:
+    def _in_planes(self) -> set[Tensor]:
         """The images that are computed element by element with some that users hold, if convolutions read and write no
         other images but users': then all of them may lie in planes, and nothing has to be transposed."""
         found: set[Tensor] = set()

@@ -70,7 +70,7 @@ class Contraction:
 
     @property
     def args(self) -> tuple[np.dtype, ...]:
-        """The dtypes of A, B, C if it is stored, and what the epilogue takes besides."""
+        """The dtypes of A, B, C if it is stored, and what else the epilogue takes."""
         return _args(self)
 
     @property
@@ -125,7 +125,7 @@ class Convolution:
     out_height: int
     out_width: int
     stride: tuple[int, int]
-    padding: tuple[int, int]  # before each axis; what is read behind the end is zero too
+    padding: tuple[int, int]  # before each axis; what is read past the end is zero too
     dilation: tuple[int, int]
     groups: int
     x_strides: tuple[int, int, int, int]  # n, c, h, w
@@ -156,7 +156,7 @@ class Convolution:
 
     @property
     def args(self) -> tuple[np.dtype, ...]:
-        """The dtypes of both operands, the result if it is stored, and what the epilogue takes besides."""
+        """The dtypes of both operands, the result if it is stored, and what else the epilogue takes."""
         return _args(self)
 
     @property

@@ -1,6 +1,6 @@
 """The definition of every kernel, in NumPy, that compiled kernels are held against.
 
-Input: a kernel as a value, and the memory behind its arguments as flat arrays. Output: the same memory, with what
+Input: a kernel as a value, and the memory that its arguments address as flat arrays. Output: the same memory, with what
 the kernel writes. A product is added up in float64, everything else in the dtype that the kernel says. Operands that a
 matrix kernel is given packed are handed over here as they were before, since how they are packed is the emitter's.
 
@@ -188,7 +188,7 @@ def _finish(
     kernel: Contraction | Convolution, product: Array, strides: Sequence[int], arrays: Sequence[Array],
     noise: Noise | None,
 ) -> None:  # fmt: skip
-    """Store a product, and run the epilogue on it. ``arrays`` are the kernel's arguments behind its operands."""
+    """Store a product, and run the epilogue on it. ``arrays`` are the kernel's arguments after its operands."""
     with np.errstate(all="ignore"):
         product = product.astype(kernel.dtype)
     if kernel.store_raw:

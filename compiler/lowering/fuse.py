@@ -68,7 +68,7 @@ class Group(Ordered):
 
 
 def producers(x: Tensor) -> Tensor:
-    """The tensor that a kernel writes or that is a source, behind views and aliases."""
+    """The tensor that a kernel writes or that is a source, of which a tensor is a view or an alias."""
     while True:
         x = source_of(x)
         if not x.op.op.view:

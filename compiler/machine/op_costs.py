@@ -18,7 +18,7 @@ from staticgrad.base.types import is_short_float
 from staticgrad.graph.optable import OPS
 
 TURNS = 16  # that loops are taken to make until all lanes have left
-FREE = 2  # instructions of an op run beside its loads and stores
+FREE = 2  # instructions of an op that run while its operands are loaded and its results stored
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isfinite", "isinf"})
 # Methods that take the same number of instructions of every dtype; what is not listed takes one.
 PLAIN = {
@@ -105,8 +105,8 @@ class InstructionCounter:
 
 @functools.lru_cache(maxsize=4096)
 def op_cost(op: str, key: str, attrs: object, dtypes: tuple[np.dtype, ...]) -> int:
-    """About how many vector instructions an elementwise op takes beside its loads and stores, one at least; ``key``
-    tells attributes apart that compare equal."""
+    """About how many vector instructions an elementwise op takes in addition to its loads and stores, one at least;
+    ``key`` tells attributes apart that compare equal."""
     rule: Any = OPS[op].scalar
     counter = InstructionCounter()
     rule(counter, attrs, *map(CountedValue, dtypes))

@@ -90,8 +90,8 @@ def link_modules(
 
 
 def _hide(module: Any, entry: str) -> None:
-    """Make internal what a module defines beside its entries, under names that are no names of C: another function of
-    the entry's name would take it from the entry."""
+    """Make internal what else than its entries a module defines, under names that are no names of C: another function
+    of the entry's name would take it from the entry."""
     for item in (*module.functions, *module.global_variables):
         if not item.is_declaration and (not item.name.startswith(ENTRY) or item.linkage.name == "internal"):
             item.visibility, item.linkage = "default", "internal"

@@ -122,7 +122,7 @@ def _may_show(x: Tensor) -> bool:
 
 
 def _own_fetches(region: Region) -> Region:
-    """Each fetch is a tensor that a kernel writes, or one that is no image behind reshapes, and no two are the same."""
+    """Each fetch is a tensor that a kernel writes, or one that is no reshaped image, and no two are the same."""
     fetches: list[Tensor] = []
     taken: set[Tensor] = set()
     whole = set(region.fetches)

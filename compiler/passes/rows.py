@@ -1,8 +1,8 @@
 """Rows: what follows a product of flattened rows works on the product's own matrix.
 
-``x (*lead, k) @ w`` is a product of the matrix (prod(lead), k) behind which a reshape brings ``lead`` back. A kernel
-takes in what has the shape of its result, so the bias, the activation or the residual behind that reshape would be
-passes over memory. This pass moves the reshape down, behind elementwise ops and reductions:
+``x (*lead, k) @ w`` is a product of the matrix (prod(lead), k) after which a reshape brings ``lead`` back. A kernel
+takes in what has the shape of its result, so the bias, the activation or the residual after that reshape would be
+passes over memory. This pass moves the reshape down, after elementwise ops and reductions:
 
     f(reshape a, b, …)          = reshape f(a, b as rows, …)
     sum over lead (reshape a)   = reshape (sum over rows a),  sum over the last axis likewise
@@ -79,7 +79,7 @@ def _is_shown(node: Node) -> bool:
 
 
 def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:
-    """A reshape of what this pass has put behind one."""
+    """A reshape of what this pass has put after one."""
     if not is_reshape(x.op):
         return None
     base, shape = x.op.inputs[0], node.outputs[0].shape

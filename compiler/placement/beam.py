@@ -140,7 +140,7 @@ class BeamProblem:
         self._load = np.where(alive, self._size, 0).T.astype(self._dtype)  # of each buffer in each section
         self._members = _columns([np.flatnonzero(row) for row in alive])
         self._beside = (first < last[:, None]) & (last > first[:, None])
-        self._obstacles = []  # (low end, high end, the free buffers that live beside it), from the lowest up
+        self._obstacles = []  # (low end, high end, the free buffers that live at the same time), from the lowest up
         for number in sorted(fixed, key=lambda k: offsets[k]):
             beside = np.flatnonzero((first < ranges[number][1]) & (last > ranges[number][0]))
             low, high = self._units([offsets[number], offsets[number] + sizes[number]])

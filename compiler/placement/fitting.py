@@ -38,8 +38,8 @@ class SearchOutcome(Enum):
 
 @frozen
 class Buffer:
-    """A buffer to place: bytes, the sections ``[first, last)`` of its life and what is fixed beside it, as ranges of
-    bytes from the lowest up."""
+    """A buffer to place: bytes, the sections ``[first, last)`` of its life and what is fixed at the same time, as
+    ranges of bytes from the lowest up."""
 
     nbytes: int
     first: int

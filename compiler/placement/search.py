@@ -4,10 +4,10 @@
     attempt ::= an order of preference, a capacity, tries        depth first, see ``fitting.py``
     beam ::= a way to judge partial plans, a width               see ``beam.py``
 
-An attempt lives or dies by the first choices it makes, so many short ones under many orders do better than a long one:
-the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993). First
-come the orders that serve best as they are (among them those of MiniMalloc), then orders with a little noise, and now
-and then one of the first again with many tries. An attempt that is through with all plans raises the target. The
+An attempt lives or dies by the first choices it makes, and many short ones under several orders do better than a long
+one: the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993).
+First come the orders that serve best as they are (among them those of MiniMalloc), then orders with a little noise, and
+now and then one of the first again with many tries. An attempt that is through with all plans raises the target. The
 generator is seeded: the same number of turns gives the same plan.
 
 On MiniMalloc's five hard problems greedy orders leave plans 25 to 36 % above the bound, this search 0 to 7 % after a

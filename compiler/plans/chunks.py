@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from staticgrad.compiler.machine.target import Target
 
-MOST_CHUNKS = 64  # of a kernel
+MOST_CHUNKS = 64  # of a kernel at most, which is several for each thread of usual machines
 
 
 def wanted_chunks(seconds: float, target: Target) -> int:
     """The number of chunks into which work is cut that takes ``seconds`` on one core; 1 where it is not cut."""
     machine = target.machine
     seconds *= machine.divisor
-    if seconds < machine.worth_sharing:
+    if seconds < machine.worth_sharing_seconds:
         return 1
     return max(2, min(MOST_CHUNKS, int(seconds / machine.chunk_seconds)))
 

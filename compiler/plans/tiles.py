@@ -18,12 +18,12 @@ from staticgrad.compiler.machine.target import Target
 
 Layout = Literal["rows", "columns"]
 
-COMPACT_TILE = 2, 2  # rows and vectors at most, where code is to be short
-USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
-MOST_VECTORS = 8  # of a tile of one or two rows
-HIDING = 8  # sums at once hide the latency of a multiply-add
-ENOUGH_SIZES = 256  # to see all panels that results of many sizes have: of as many columns at most, of few rows
-MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
+COMPACT_ROWS, COMPACT_VECTORS = 2, 2  # of tiles at most, where code is to be short
+USUAL_ROWS = 8  # height of the tiles that most shapes share, where registers allow it
+MOST_VECTORS = 8  # width of a tile of one or two rows
+HIDING_SUMS = 8  # independent sums that hide the latency of a multiply-add: four cycles, two a cycle
+ENOUGH_SIZES = 256  # open sizes among which all panels occur: no panel has more columns, and rows are few
+MAX_LANES = 16  # of a vector of small integers: more would only lengthen the scalar code of edges
 
 
 def tile_lanes(target: Target, dtype: np.dtype) -> int:
@@ -49,7 +49,7 @@ class Tiling:
     has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
     and apart that each is prefetched some turns ahead, with ``far_a`` the lines of an A that is contiguous along m.
     With ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which
-    is read once, needs no copy with room behind its rows.
+    is read once, needs no copy with room after its rows.
 
     Where m or n are open, so are the numbers of panels, their rows, and what the last panel has (``opened``).
     ``open_rows`` are the heights of panels, ``open_vectors`` the vectors of a last panel that occur then.
@@ -85,15 +85,15 @@ class Tiling:
         """The number of sums of each element, of terms at a fixed distance: a result of few vectors would wait for the
         latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
         vectors = self.m * -(-self.n // self.lanes)
-        if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
+        if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING_SUMS:
             return 1
-        return 1 << (HIDING // vectors).bit_length() - 1
+        return 1 << (HIDING_SUMS // vectors).bit_length() - 1
 
     def chains_of_tile(self, rows: int, vectors: int) -> int:
         """The same of one tile, which it depends on where sizes are open: rows of wide tiles are low there."""
         if not self.has_open_sizes() or self.terms > 1 or self.dtype.kind != "f":
             return self.chains
-        return 1 << (-(-HIDING // (rows * vectors)) - 1).bit_length()
+        return 1 << (-(-HIDING_SUMS // (rows * vectors)) - 1).bit_length()
 
     @property
     def width(self) -> int:
@@ -157,7 +157,7 @@ def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     if dtype.kind != "f":
         return max(1, 4 // vectors)
     temporaries = 1 if target.isa.fma else 2
-    free = target.isa.registers - target.machine.products.spare - temporaries
+    free = target.isa.registers - target.machine.products.spare_registers - temporaries
     rows = max(1, (free - vectors) // vectors)  # a single one takes B from memory
     return min(rows, 14)
 
@@ -168,8 +168,8 @@ def _tile_cycles(costs: ProductCosts, rows: int, vectors: int, depth: int, chain
     stored."""
     fmas = rows * vectors
     cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, 4.0 / chains)
-    from_b = costs.from_b if depth * vectors > costs.near_vectors else costs.from_near_b
-    return depth * (cycles + from_b * vectors + costs.from_a * rows) + costs.tile + costs.stored * fmas
+    from_b = costs.far_b_cycles if depth * vectors > costs.near_vectors else costs.near_b_cycles
+    return depth * (cycles + from_b * vectors + costs.a_cycles * rows) + costs.tile_cycles + costs.stored_cycles * fmas
 
 
 def make_tiling(
@@ -194,8 +194,8 @@ def make_tiling(
 
 
 def opened(tiling: Tiling, m: int, n: int) -> Tiling:
-    """``tiling``, of the greatest sizes that m and n may have, as one of these: panels have as many rows and vectors at
-    most. Rows are balanced as they are for known sizes."""
+    """``tiling``, of the greatest sizes that m and n may have, with m and n, which may be open, in their place: no
+    panel has more rows or vectors than its panels. Rows are balanced as they are for known sizes."""
     if is_open(m):
         most = tiling.rows
         panels = -(-m // most)
@@ -255,7 +255,7 @@ def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tupl
     widest = MOST_VECTORS if m <= 2 else target.machine.products.most_vectors  # of one row B is an operand in memory
     highest_tile = m
     if target.machine.compact:
-        highest_tile, widest = COMPACT_TILE
+        highest_tile, widest = COMPACT_ROWS, COMPACT_VECTORS
     most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):

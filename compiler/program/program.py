@@ -59,7 +59,7 @@ class KernelCost:
 @frozen
 class StepFlow:
     """The numbers of the memories that one step reads and writes, and its text. The program's buffers are numbered from
-    0 in their order, its slots behind them."""
+    0 in their order, its slots after them."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -68,8 +68,8 @@ class StepFlow:
 
 @frozen(eq=False)
 class Interface:
-    """The part of a program that whoever runs it needs beside its code: fields of ``Program``, and the sums of its
-    costs."""
+    """The part of a program that whoever runs it needs in addition to its code: fields of ``Program``, and the sums of
+    its costs."""
 
     slots: tuple[Slot, ...]
     arena_bytes: int
@@ -83,7 +83,7 @@ class Interface:
 
 @frozen(eq=False)
 class Stepwise:
-    """The data for running a program step by step beside its reference: the steps, the offsets of their buffers, the
+    """The data for comparing each step of a program with its reference: the steps, the offsets of their buffers, the
     region that was lowered, and the memory and strides of its tensors. The function of step k is ``step<k>``."""
 
     steps: tuple[Step, ...]

@@ -97,7 +97,7 @@ def ancestors(steps: Sequence[Step], before: Mapping[Event, set[Event]]) -> set[
 
 
 def unordered(steps: Sequence[Step]) -> set[Step]:
-    """The steps that are in a cycle or behind one; empty if an order exists."""
+    """The steps that are in a cycle or after one; empty if an order exists."""
     progress = _ReadySteps(dependencies(steps))
     ready = progress.first()
     done: set[Step] = set()
@@ -150,7 +150,7 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
         """Bytes alive after the step minus bytes alive before it."""
         total = 0
         if isinstance(step.callback, CollectiveSlot) and step.callback.name == "reduce_start":
-            return -(2**62)  # at once: it goes on beside what comes next
+            return -(2**62)  # at once: it goes on while the next steps run
         if not greedy:
             return 0
         for memory in step.memories:

@@ -3,7 +3,7 @@
 Step    ::= kernel(operands) | check of what a kernel left | call of a Python function or of MPI | loop over parts
 Operand ::= memory + offset                       (``memories``)
 
-Loops are steps, too: the parts of a program that run once a turn, and the memory that a loop needs beside them.
+Loops are steps, too: the parts of a program that run once a turn, and the memory that a loop needs in addition.
 
 Input: a node that runs bodies. Output: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
 lowered, scheduled and planned like programs of their own. A part is called with a table of pointers in the order of its
@@ -75,8 +75,9 @@ class Step:
     @property
     def can_fail(self) -> bool:
         """True if the program can end here: at a check, or in a loop that looks whether it shall."""
-        loop = self.loop
-        return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= RATES.polls_from))
+        if self.loop is None:
+            return self.check is not None
+        return bool(self.check or self.loop.checks) or self.loop.seconds >= RATES.polls_from_seconds
 
     @property
     def writes_state(self) -> bool:
@@ -90,7 +91,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(largest(self.flops), largest(self.nbytes)) if self.callback is None else RATES.call
+        own = least_seconds(largest(self.flops), largest(self.nbytes)) if self.callback is None else RATES.call_seconds
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property
@@ -101,8 +102,8 @@ class Step:
 
 @frozen
 class PackedFeed:
-    """A feed of a part beside those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
-    ``nbytes`` bytes."""
+    """A feed of a part in addition to those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel``
+    in ``nbytes`` bytes."""
 
     index: int
     offset: int
@@ -210,7 +211,7 @@ class Loop:
     @property
     def turn_seconds(self) -> float:
         """A rough lower bound of the time of a turn."""
-        return RATES.turn + sum(part.seconds for part in self.parts)
+        return RATES.turn_seconds + sum(part.seconds for part in self.parts)
 
     @property
     def seconds(self) -> float:
@@ -279,7 +280,7 @@ class Branch:
 
 
 def lent_slots(parts: Sequence[Part]) -> list[Slot]:
-    """The slots that the parts need of the caller beside operands and results, each once."""
+    """The slots that the parts need of the caller in addition to operands and results, each once."""
     return list(dict.fromkeys(slot for part in parts for slot in part.lent))
 
 

@@ -177,7 +177,7 @@ class _Inliner:
         self.instead[old] = [step]
 
     def ordered(self) -> list[Step]:
-        """The steps that are left, behind what took the place of those before them."""
+        """The steps that are left, each after what took the place of the steps that it came after."""
         for step in self.steps.values():
             if step.after:
                 step.after = self._following(step.after)
@@ -382,7 +382,7 @@ def estimate(nest: Nest, target: Target) -> float:
         volume = math.prod(nest.dims[dim] for dim in facts.depends[number])
         if access is not None:
             nbytes = volume * nest.args[access.arg].itemsize * (1 + isinstance(instr, Store))
-            rate = machine.middle_bytes_moved if nbytes <= machine.middle_bytes else machine.far_bytes_moved
+            rate = machine.middle_bytes_per_second if nbytes <= machine.middle_bytes else machine.far_bytes_per_second
             instructions += volume
             seconds += nbytes / rate if nbytes > machine.near_bytes else 0.0
         elif isinstance(instr, Reduce):

@@ -1,4 +1,4 @@
-"""Planning of steps: how each kernel is run, and the scratch memory that it has beside its operands."""
+"""Planning of steps: how each kernel is run, and the scratch memory that it has in addition to its operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staticgrad.compiler.program.step import Step, asking
 
 @phase("plan kernels")
 def plan_kernels(steps: Sequence[Step], planner: KernelPlanner, workers: int) -> None:
-    """Decide how each kernel is run, and give its step the buffer that it needs beside its operands."""
+    """Decide how each kernel is run, and give its step the buffer that it needs in addition to its operands."""
     for step in steps:
         if step.kernel is not None:
             with asking(step):

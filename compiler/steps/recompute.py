@@ -279,7 +279,7 @@ def _alive(ranges: dict[Temp, tuple[int, int]], count: int) -> list[int]:
 
 def _seconds(step: Step) -> float:
     cost = step_cost(step)
-    return max(cost.flops / RATES.repeated_flops, cost.bytes / RATES.repeated_bytes)
+    return max(cost.flops / RATES.repeated_flops_per_second, cost.bytes / RATES.repeated_bytes_per_second)
 
 
 # -- the new steps --------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def _repetition(
     problem: _PeakProblem, wanted: Sequence[Temp], given_up: frozenset[Temp], again: dict[Memory, Memory]
 ) -> list[Step]:
     """Copies of the steps that make some values; others that they need come with them. ``again`` learns the new ones.
-    What is made on the way, or beside them though it is still there, has memory of its own."""
+    What is made on the way, or made again though it is still there, has memory of its own."""
 
     def missing(temp: Temp) -> list[Temp]:
         return [read for read in problem.value_of[temp].reads if read in given_up and read not in again]

@@ -71,7 +71,7 @@ def _bytes(memories: Memories, operand: Operand) -> Array:
 
 
 def _arguments(kernel: Kernel, operands: Sequence[Operand], memories: Memories) -> list[Array]:
-    """The memory behind each argument, as a flat array of its dtype."""
+    """The memory that each argument addresses, as a flat array of its dtype."""
     found = []
     for operand, dtype in zip(operands, kernel.args, strict=True):
         memory = _bytes(memories, operand)

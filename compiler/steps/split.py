@@ -5,8 +5,8 @@ outer dimension, where the size is no multiple of the parts one for the rest, an
 what follows the reduction). How many parts there are depends on the sizes and the target alone, so the result is the
 same for any number of threads; as a sum of sums it is also the more accurate one.
 
-Over rows of few elements, each of which is a column of results, every part is cut once more, into as many *phases* as
-it takes to fill whole registers: phase p of P takes the rows p, p + P, p + 2·P, …, so that P rows that follow each
+Over rows of few elements, each of which is a column of results, every part is cut once more, into the number of
+*phases* that fills whole registers: phase p of P takes the rows p, p + P, p + 2·P, …, so that P rows that follow each
 other in memory are one long row.
 """
 

@@ -20,8 +20,8 @@ MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL)  # that is rematerialized o
 class ResidualChoice:
     """A choice of the values that a tape keeps, so that backwards can have everything that they read.
 
-    Level 0 rematerializes views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask
-    ``x > 0`` is if ``x`` isn't needed otherwise). Of the ops before node number ``before`` and of those that rules
+    Level 0 rematerializes views, and what rules write elementwise (``2 * x`` is not kept in addition to ``x``, but the
+    mask ``x > 0`` is if ``x`` isn't needed otherwise). Of the ops before node number ``before`` and of those that rules
     write, level 1 rematerializes the elementwise ones too, level 2 all but draws, loops, branches and effects.
     """
 

@@ -2,7 +2,7 @@
 
 Input: derived nodes, in order. Output: for each tensor the first one that has its value. A loop that a derivative
 declares again, to have it hand out more of its values (``autodiff/loops.py``), is the same loop: each of its results is
-what its body says, however many other results a derivative wanted beside it.
+what its body says, however many other results a derivative wanted as well.
 """
 
 from __future__ import annotations

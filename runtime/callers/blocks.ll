@@ -16,7 +16,7 @@ define i32 @start() {
   ret i32 %status
 }
 
-; The calling thread's block, of so many bytes at least, behind a cache line that says how many; null where there is no
+; The calling thread's block of at least nbytes, which follows a cache line that holds its size; null where there is no
 ; memory. It is kept until the thread ends.
 define ptr @block(i64 %nbytes) {
   %place = alloca ptr

@@ -472,7 +472,7 @@ class _Roles:
         return x, tuple(number for number in range(len(self.feeds)) if number != x)
 
     def _numbers(self, typed: Typed, count: int | None = None, *, check: bool = True) -> int:
-        """The number of elements of a feed or result, which shall be float64 and as many as ``count``; -1 for other
+        """The number of elements of a feed or result, which shall be float64, and ``count`` of them; -1 for other
         dtypes if that is not checked."""
         x, type_ = typed
         n = math.prod(sizes(type_.shape))

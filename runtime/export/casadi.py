@@ -156,7 +156,7 @@ def _sparsity(array: NamedType) -> bytes:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind those that several have, such as the parts of a list under one key."""
+    """The names, with a number after those that several have, such as the parts of a list under one key."""
     several, found = Counter(names), Counter[str]()
     result = []
     for name in names:
@@ -166,9 +166,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def described(entries: Sequence[Entry], source: ExportSource) -> tuple[Entry, ...]:
-    """The entries of ``columns`` under the names that the feeds have, and its results by their keys, or
-    else their own names; the results of a Jacobian as matrices of as many rows as a result has elements, and as many
-    columns as a feed."""
+    """The entries of ``columns`` under the names that the feeds have, and its results by their keys, or else their own
+    names; the results of a Jacobian as matrices with a row for each element of a result and a column for each element
+    of a feed."""
     _, keys = described_nest(source.fetches)
     xs = [x.name for x in source.feeds]
     ys = _distinct([key or x.name for key, (x, _) in zip(keys, source.fetched, strict=True)])

@@ -65,7 +65,7 @@ class EntryForm:
         return rounded(self.form.arena_bytes)
 
     def has_long_table(self, target: Target) -> bool:
-        """True if the table of slots is too long for the stack, and so lies in the workspace behind the arena."""
+        """True if the table of slots is too long for the stack, and so lies in the workspace after the arena."""
         return self.form.table_bytes + target.machine.frame_bytes > MOST_ON_STACK
 
     def workspace_bytes(self, target: Target) -> int:

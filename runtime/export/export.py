@@ -76,8 +76,9 @@ def export(
         optimize: ``"size"`` for little code.
         initial_state: the state as it begins as constant ``"data"`` of the object, or in a ``"file"`` beside it that
             ends in ``.state``.
-        threads: for so many at most each entry has a second function, ``entry_on_threads``, whose last argument is the
-            caller's way to have work done by several: see the header. Its workspace is larger. 0: none.
+        threads: the most threads that work on a call: each entry has a second function, ``entry_on_threads``, whose
+            last argument is the caller's way to have work done by several: see the header. Its workspace is larger.
+            0: there is none.
 
     Raises:
         GraphError: a program that calls Python or other processes, or reads gradients of tapes; executables of several

@@ -126,7 +126,7 @@ def _places(arrays: Sequence[NamedType], prefix: str, constants: _Constants) -> 
 
 class _Constants:
     """The names of a header's constants, each once. Those of sizes and counts follow from the names of entries alone;
-    an array whose constant is taken gets a number behind it."""
+    an array whose constant is taken gets a number after it."""
 
     def __init__(self, interface: ExportInterface) -> None:
         self._used = set(fixed_names(interface.name, [entry.name for entry in interface.entries]))

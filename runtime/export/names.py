@@ -1,8 +1,8 @@
 """Names of C and C++: which an export may give to a function, and what it makes of other texts.
 
-The functions of a program live beside a caller's own code and the standard library. So a name may be no keyword of C or
-C++, and nothing that a header of theirs defines (``reserved``): the header of an export would not compile behind it,
-and a program that links the object would lose a function of the library.
+The functions of a program share one namespace with a caller's own code and the standard library. So a name may be no
+keyword of C or C++, and nothing that a header of theirs defines (``reserved``): the header of an export would not
+compile after it, and a program that links the object would lose a function of the library.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from staticgrad.base.errors import GraphError
 from staticgrad.runtime.export.reserved import is_reserved
 
-MODEL_CONSTANTS = ("H", "ALIGNMENT", "STATE_BYTES", "STATE_SEED", "STATE_RUN")  # behind the name of a model
-ENTRY_CONSTANTS = ("WORKSPACE_BYTES", "STACK_BYTES", "INS", "OUTS")  # behind that of an entry
-ON_THREADS = "_on_threads"  # behind the name of a function that is given threads
+MODEL_CONSTANTS = ("H", "ALIGNMENT", "STATE_BYTES", "STATE_SEED", "STATE_RUN")  # after the name of a model
+ENTRY_CONSTANTS = ("WORKSPACE_BYTES", "STACK_BYTES", "INS", "OUTS")  # after that of an entry
+ON_THREADS = "_on_threads"  # after the name of a function that is given threads
 IDENTIFIER = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 

@@ -131,7 +131,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def _platform() -> dict[str, Any]:
-    """The properties of this process, beside the processor, that code takes for granted."""
+    """The properties of this process, other than the processor, that code takes for granted."""
     return {
         "system": sys.platform,
         "byte_order": sys.byteorder,

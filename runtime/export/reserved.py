@@ -1,8 +1,8 @@
 """Names that C and C++ have given away: keywords, and what their standard library and compilers define.
 
 These are the functions, types, objects and macros of the headers of C99 to C23, what the GNU C library declares in them
-beside the standard for a compiler that is told nothing else (much of POSIX), and macros that compilers define by
-themselves. Families are known by their form: ``FE_INVALID`` and all that begin so, variants of a function for other
+in addition to the standard for a compiler that is told nothing else (much of POSIX), and macros that compilers define
+by themselves. Families are known by their form: ``FE_INVALID`` and all that begin so, variants of a function for other
 types (``sinf``) or with an ending of the C library's (``rand_r``, ``getc_unlocked``, ``lseek64``).
 """
 
@@ -28,7 +28,7 @@ _REALS = """
     nan nearbyint nextafter nextdown nexttoward nextup pow remainder remquo rint round roundeven scalb scalbln
     scalbn setpayload setpayloadsig significand sin sincos sinh sqrt strfrom strto tan tanh tgamma totalorder
     totalordermag trunc ufromfp ufromfpx wcsto y0 y1 yn
-"""  # with the ending of a type behind them, too
+"""  # with the ending of a type after them, too
 _LIBRARY = """
     a64l abort abs access acct alarm aligned_alloc alloca arc4random arc4random_buf arc4random_uniform asctime
     asprintf assert assert_perror at_quick_exit atexit atof atoi atol atoll bcmp bcopy be16toh be32toh be64toh

@@ -27,9 +27,10 @@ class ExportSource:
     """An executable as exports see it.
 
     ``fetched`` are the tensors of the nest ``fetches``, as often as they are mentioned, and which result each is;
-    ``has_ops`` says that there are ops beside them. ``types`` gives the types of the feeds; ``program`` the program for
-    a target and a number of threads; ``with_gradient`` the source of the value and its gradient where a signature wants
-    both, else the same; ``compile`` the source of other fetches and feeds in the session, whose state is ``store``.
+    ``has_ops`` says that there are ops among the fetches. ``types`` gives the types of the feeds; ``program`` the
+    program for a target and a number of threads; ``with_gradient`` the source of the value and its gradient where a
+    signature wants both, else the same; ``compile`` the source of other fetches and feeds in the session, whose state
+    is ``store``.
     """
 
     feeds: tuple[Tensor, ...]

@@ -165,7 +165,7 @@ def _check_order(
 
 
 def _alike(declared: Declared, types: Mapping[str, object]) -> set[str]:
-    """The names that have others of one base and type beside them."""
+    """The names that share base and type with others."""
     groups: dict[object, list[str]] = {}
     for name, (base, _) in declared.items():
         groups.setdefault((base, types.get(name)), []).append(name)

@@ -250,7 +250,7 @@ def _read_text(path: str | os.PathLike[str], content: bytes) -> GraphFile:
 
 
 def _behind(text: str, end: int, has_digest: bool) -> str:
-    """The graph behind a header, and before it a line for each line of the header, so that errors name lines of the
+    """The graph after a header, and before it a line for each line of the header, so that errors name lines of the
     file."""
     return "\n" * (1 + has_digest + (end > 0)) + text[end:]
 

@@ -4,8 +4,8 @@
     header  ::= { "__metadata__": { note: text, … }, name: { "dtype", "shape", "data_offsets": [begin, end] }, … }
 
 The data follow each other in the order of their offsets, from 0 to the end of the file, without a gap; those of wide
-elements come first, so that all are aligned. What is read is checked before it is used: a file is data of somebody
-else's.
+elements come first, so that all are aligned. What is read is checked before it is used, since a file may come from
+anywhere.
 
 The format is that of huggingface/safetensors. Their library is not used here, since there is none for a CPython without
 the GIL; the tests read and write files with it.
@@ -43,7 +43,7 @@ MOST_HEADER = 100_000_000  # bytes
 
 @frozen
 class ArrayHeader:
-    """An array in a file; ``dtype`` in the format's own spelling, ``begin`` in bytes behind the header."""
+    """An array in a file; ``dtype`` in the format's own spelling, ``begin`` in bytes after the header."""
 
     name: str
     shape: tuple[int, ...]

@@ -37,8 +37,8 @@ NUMBERS = ("µs", "%", "GFLOP/s", "GB/s", "% of floor")  # columns of a profile
 class KernelTime:
     """One kernel: the seconds it takes, the operations it does, the bytes it reads and writes at least once.
 
-    ``floor`` are the seconds under which no implementation gets: the operations at the machine's peak, or a copy of as
-    many bytes, whichever takes longer; both measured here. Elementary functions count nothing in it.
+    ``floor`` are the seconds under which no implementation gets: the operations at the machine's peak, or a copy of
+    these bytes, whichever takes longer; both measured here. Elementary functions count nothing in it.
     """
 
     name: str

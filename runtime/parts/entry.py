@@ -8,10 +8,9 @@ expected — another shape, a list, an array to be cast, a lock that is held, a 
 executable's ``slow`` path in Python, which converts it or raises.
 
 A descriptor's memory is one call's at a time: ``busy`` says that it is in use, and a second call goes the slow way,
-which has memory of its own. Programs that touch state take the session's lock (``locks``); those that keep the
-GIL look whether it is free (its gate is zero) instead; where there is no GIL, all take it. What a run changes
-beside variables (their versions, the run number, which gradients are there) is changed here, so that no exception comes
-between.
+which has memory of its own. Programs that touch state take the session's lock (``locks``); those that keep the GIL look
+whether it is free (its gate is zero) instead; where there is no GIL, all take it. What else than variables a run
+changes (their versions, the run number, which gradients are there) is changed here, so that no exception comes between.
 
 It reads fields of array, list and tuple objects directly. Their offsets are not asked for by version: they are probed
 on real objects, once in a process, and where one differs (another interpreter, a layout to come) there is no fast
@@ -87,7 +86,7 @@ def _arrays_are_known() -> bool:
         return False
     flags = (_int(at + FLAGS) & 0x0507, _int(id(frozen) + FLAGS) & 0x0507)
     dims, strides = _word(at + DIMS), _word(at + DIMS + 8)
-    if flags != (WRITABLE, 0x0100) or strides != dims + 16:  # NumPy allocates strides behind dims
+    if flags != (WRITABLE, 0x0100) or strides != dims + 16:  # NumPy allocates strides after dims
         return False
     return [_word(dims), _word(dims + 8)] == [4, 7]
 

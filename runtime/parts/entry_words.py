@@ -73,9 +73,9 @@ FLAGS = DATA + 48
 TUPLE_SIZE = DATA
 TUPLE_ITEM = tuple.__basicsize__  # CPython 3.14 keeps a hash before the items
 LIST_SIZE = DATA
-LIST_ITEMS = DATA + 8  # the address of the items; behind it how many have room
+LIST_ITEMS = DATA + 8  # the address of the items; after it how many have room
 
-DRAWS = 3  # beside the kinds of ``locks``: the lock is held briefly, while the run number is taken
+DRAWS = 3  # in addition to the kinds of ``locks``: the lock is held briefly, while the run number is taken
 
 READABLE = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 WRITABLE = READABLE | 0x0400  # | NPY_ARRAY_WRITEABLE

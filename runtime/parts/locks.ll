@@ -186,7 +186,8 @@ done:
   ret void
 }
 
-; Sleep without the GIL until somebody wakes (0), or for a slice (1); then run signal handlers: -1 if one has raised.
+; Sleep without the GIL until another thread wakes this one (0), or for a slice (1); then run signal handlers: -1 if one
+; has raised.
 define internal i32 @wait(ptr %lock, i64 %me) {
 $places
   %until = alloca [2 x i64], align 8

@@ -171,7 +171,7 @@ class Lock:
         return result
 
     def shared(self, function: Callable[[*Ts], R], /, *arguments: *Ts) -> R:
-        """Return the result of ``function``, called beside other long readers."""
+        """Return the result of ``function``, called while other long readers may run."""
         result: R = self._shared(function, *arguments)
         return result
 

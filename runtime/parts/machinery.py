@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 def native_part(name: str, constants: Mapping[str, Any], *, quick: bool = True, **values: object) -> NativeModule:
-    """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what is filled in
-    beside them. ``quick``: it is not optimized."""
+    """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what else is
+    filled in. ``quick``: it is not optimized."""
     return NativeModule(part_text(name, {**constants, **values}), GENERIC, quick=quick)
 
 
@@ -44,7 +44,7 @@ def part_text(name: str, known: Mapping[str, Any]) -> str:
 
 def named_words(words: type, base: str) -> str:
     """LLVM text that names the places of a record's words in memory: of each constant of ``words`` in capitals, which
-    says how many words it lies behind the pointer ``base``."""
+    says how many words it lies after the pointer ``base``."""
     places = {name: at for name, at in vars(words).items() if name.isupper()}
     return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
 

@@ -6,7 +6,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 $advice_declaration
 
-; Memory from the system for so many bytes; null where there is none.
+; Memory from the system, of at least %size bytes; null where there is none.
 define internal ptr @fresh(i64 %size) {
   %place = alloca ptr, align 8
   %absurd = icmp ugt i64 %size, $absurd
@@ -124,7 +124,7 @@ done:
   ret i64 %better
 }
 
-; An idle block that holds so many bytes and wastes an eighth at most, else a fresh one.
+; An idle block that holds %size bytes and wastes an eighth at most, else a fresh one.
 define ptr @take(ptr %pool, i64 %size) {
 $places
   %large = icmp uge i64 %size, $RECYCLED_FROM

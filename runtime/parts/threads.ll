@@ -215,8 +215,8 @@ working:
   call void @work(ptr %pool, i64 0)
   store atomic i64 %closed, ptr %GATE seq_cst, align 8
   %at_once = load atomic i64, ptr %INSIDE seq_cst, align 8
-  %nobody = icmp eq i64 %at_once, 0
-  br i1 %nobody, label %free, label %joining
+  %no_others = icmp eq i64 %at_once, 0
+  br i1 %no_others, label %free, label %joining
 joining:
   %since = call i64 @now()
   br label %spin

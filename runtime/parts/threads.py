@@ -20,8 +20,8 @@ milliseconds, whatever their priority, where one that sleeps is woken at once. A
 processors spins only briefly, since it would take the time from its own workers.
 
 A thread that is woken may be put on the processor of the one that woke it, and Linux has been seen to leave the two
-there for seconds, beside an idle one. So a worker that finds itself on the caller's processor moves to another, where
-the system has a call for that, and is as free to be moved as before.
+there for seconds, with another one idle. So a worker that finds itself on the caller's processor moves to another,
+where the system has a call for that, and is as free to be moved as before.
 
 A worker that comes too late finds the gate closed and touches nothing; so no thread waits for a worker that has not
 entered, a machine that is busy costs no more than what the others had begun, and after a fork, where the workers are

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class ObjectWord:
-    """The hidden words of an object, behind the head that all objects have."""
+    """The hidden words of an object, after the head that all objects have."""
 
     VECTORCALL = 0  # the address of forward, null before ``start``
     SLOT = 1  # offset of what ``__call__`` is; without the GIL its name

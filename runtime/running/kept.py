@@ -56,7 +56,7 @@ _NO_BLOCK = TapeBlock(0)
 
 class TapeContext:
     """The data that the programs of one tape share: the block, and the number of the run that random draws belong to.
-    Whoever runs a program leaves in it what shall be called beside it."""
+    Whoever runs a program leaves in it what else shall be called."""
 
     __slots__ = ("_blocks", "block", "first", "late", "run_number", "then")
 

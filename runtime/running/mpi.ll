@@ -199,7 +199,7 @@ met:
   ret i32 %result
 }
 
-; The operand of a rank, as it came with the headers; each had so many bytes.
+; The operand of a rank, of nbytes, as it came with the headers.
 define internal ptr @operand(ptr %words, i64 %nbytes, i64 %number) {
 $words
 $meeting
@@ -363,7 +363,7 @@ long:
   ret i32 %done
 }
 
-; The operand behind the result is where the request is kept until reduce_wait. Operands go by themselves.
+; The operand after the result is where the request is kept until reduce_wait. Operands go by themselves.
 define i32 @reduce_start(ptr %words, ptr %operands) {
 $checked
   %request_place = getelementptr ptr, ptr %operands, i64 3

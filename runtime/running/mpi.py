@@ -15,7 +15,7 @@ What that costs has decided its form. A reduction of headers by MPI would double
 one in the same message as the operand would still be a message of another length where lengths differ, at which MPICH
 ends the process. A message from neighbour to neighbour takes a third of the time of MPI's smallest reduction, here on
 two processes of a machine, as it is tested for rather than waited for. So *short* operands, those that fit into a
-buffer of ``SHORT`` bytes with those of all other ranks and the headers, travel behind the headers: after log2(size)
+buffer of ``SHORT`` bytes with those of all other ranks and the headers, travel after the headers: after log2(size)
 rounds each rank has all of them (Bruck and others, *Efficient algorithms for all-to-all communications in multiport
 message-passing systems*, IEEE TPDS 8, 1997), and reduces them in the order of ranks, so that all have the same bits.
 For long ones the header goes first, to the neighbour alone, and the operand as MPI likes; by its time the header is
@@ -152,7 +152,7 @@ def _module(bits: int) -> NativeModule:
 
 @functools.cache
 def _meeting() -> Array:
-    """The words of the meeting, with the buffer behind them."""
+    """The words of the meeting, followed by the buffer."""
     here = world()
     words = np.zeros(MeetingWord.WORDS + 2 * SHORT // 8, np.int64)
     words[MeetingWord.RANK], words[MeetingWord.SIZE] = here.rank, here.size
@@ -177,7 +177,7 @@ def words_of(slot: CollectiveSlot, program: int, number: int, *, at_once: bool) 
     Args:
         program: its number among those that the ranks compute together.
         number: of the operation in the program.
-        at_once: nothing goes on beside other steps, what is started has ended.
+        at_once: nothing goes on while other steps run, what is started has ended.
     """
     here = world()
     name = "all_reduce" if at_once and slot.name == "reduce_start" else slot.name

@@ -1,4 +1,4 @@
-"""Programs run step by step beside what they should compute: what ``STATICGRAD_VERIFY=2`` asks for.
+"""Programs run step by step and compared with what they should compute: what ``STATICGRAD_VERIFY=2`` asks for.
 
 Input: a loaded program whose steps are functions of their own. Output: a function that is called as its ``main``
 and does the same, or raises ``VerifyError`` with the first step that went wrong, its kernel and the user's line. Each

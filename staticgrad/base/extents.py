@@ -315,8 +315,8 @@ MOST_CUTS = 2  # of a range by one question
 
 
 def range_of(size: int, ends: Sequence[int] = ()) -> tuple[int, int]:
-    """The range of a size, from the size alone: up to the first of the ``ends`` that it does not exceed; behind the
-    last one, each range is twice as wide as the one before. 0 is a range of its own."""
+    """The range of a size, from the size alone: up to the first of the ``ends`` that it does not exceed; after the last
+    one, each range is twice as wide as the one before. 0 is a range of its own."""
     if size == 0:
         return 0, 0
     low = 1

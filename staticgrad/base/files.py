@@ -139,7 +139,7 @@ def replace_all(files: Iterable[tuple[str | os.PathLike[str], bytes]], *, owned:
 
 
 def replaceable(path: str | os.PathLike[str]) -> tuple[str, os.stat_result | None]:
-    """The file that a path names, behind all links, and its status if it is there.
+    """The file that a path names once all links are followed, and its status if it is there.
 
     Raises:
         FormatError: the path is none, or names what is no regular file.

@@ -2,8 +2,8 @@
 
     Nest ::= None | leaf | tuple of Nest | list of Nest | {key: Nest} | dataclass with Nest fields
 
-Dicts keep the order of their keys; named tuples and dataclasses come back as what they were. Beside a named tuple a
-plain one may stand.
+Dicts keep the order of their keys; named tuples and dataclasses come back as what they were. A plain tuple may stand
+for a named one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def paths(nest: Any) -> list[str]:
-    """The path to each leaf, in the order of ``flatten``, as Python writes it behind the name of the nest.
+    """The path to each leaf, in the order of ``flatten``, as Python writes it after the name of the nest.
 
     Example:
         >>> sg.nest.paths({"a": 1, "b": (2, [3, None])})

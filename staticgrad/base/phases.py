@@ -4,8 +4,8 @@
         session.compile(...)
 
 Functions that are phases are decorated with ``phase(name)``, or run inside ``with phase(name):``. A phase inside
-another one counts for itself alone, so the seconds of all phases add up to the time that was spent in any. Nobody
-watching costs a look at a thread's variables.
+another one counts for itself alone, so the seconds of all phases add up to the time that was spent in any. Where no
+watcher is there a phase costs a look at a thread's variables.
 
     with told(function):                 # function(phase) whenever one begins or goes on
         session.compile(...)

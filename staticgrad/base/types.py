@@ -456,7 +456,7 @@ def dim(name: str, *, max: int | None = None, ranges: Sequence[int] | None = Non
     Args:
         max: one program serves all sizes up to this one. Sizes above it have ranges as if it had not been given.
         ranges: the last size of each range for which a program is compiled, in ascending order; each range begins
-            behind the one before. By default they are 16, 32, 64 and so on.
+            after the one before. By default they are 16, 32, 64 and so on.
 
     Raises:
         GraphError: the name is no text; ``max`` or a number of ``ranges`` is no positive int, or the latter do not

@@ -61,7 +61,7 @@ OPERATIONS = (
 REDUCED = ("all_reduce", "reduce_start")  # by what their reduction says
 TAG = 1  # of headers
 HEADER = 3  # words
-BLOCK = 2048  # bytes of a buffer that holds any header, with what may come behind it
+BLOCK = 2048  # bytes of a buffer that holds any header, with what may follow it
 GRACE = 10.0  # seconds in which other ranks may say what went wrong, after which a rank that left ends all
 PARTING = 0.5  # seconds between a rank's last words and the end of all
 FINISHED = "an earlier operation of the ranks has failed, after which they are out of step: end the process"
@@ -241,7 +241,7 @@ class World:
         return result
 
     def all_gather(self, x: Array) -> Array:
-        """The arrays of all ranks, one behind the other."""
+        """The arrays of all ranks, one after the other."""
         result = np.empty((self.size * x.shape[0], *x.shape[1:]), x.dtype)
         if self.size == 1:
             result[...] = x

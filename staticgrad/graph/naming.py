@@ -5,9 +5,9 @@
            | base ["_" n]              of a variable in no module; the base is ``variable``
 
 A path is known when modules have been put into each other, which is after their variables were declared. So these names
-are worked out anew, from the modules as they are then, when one is asked for. They are settled when something
-keeps a name: a program, a session, a slot of an optimizer, a gradient, a text. Numbers follow the order of declaration;
-``Graph.origins`` tells of the names that have one, or would have one beside others.
+are worked out anew, from the modules as they are then, when one is asked for. They are settled when something keeps a
+name: a program, a session, a slot of an optimizer, a gradient, a text. Numbers follow the order of declaration;
+``Graph.origins`` tells of the names that have one, or would have one among others.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ class Unnamed:
 
 
 class Origin:
-    """The source of a name that has a number or might have one: what stands before the number with what stands behind,
-    and the line that was counted. Variables with one ``base`` are told apart by the order of their lines."""
+    """The source of a name that has a number or might have one: what stands before the number with what stands after
+    it, and the line that was counted. Variables with one ``base`` are told apart by the order of their lines."""
 
     __slots__ = ("_text", "base", "source")
 

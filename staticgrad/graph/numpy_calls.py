@@ -1,4 +1,4 @@
-"""NumPy's functions applied to tensors: operators beside arrays, and errors that name the function of the graph.
+"""NumPy's functions applied to tensors: operators with arrays, and errors that name the function of the graph.
 
 Input: a function of NumPy that met a tensor, and its arguments. Output: a tensor where it is an operator
 (``array + x`` asks ``np.add``), a shape where it asks for one, else a ``TypeError``.
@@ -36,7 +36,7 @@ MEASURES: dict[object, Callable[[Tensor], Any]] = {
 
 
 def of_ufunc(x: Tensor, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """The result of an operator beside an array.
+    """The result of an operator with a tensor and an array.
 
     Raises:
         TypeError: any other function, a method of one, or one that shall write into an array.

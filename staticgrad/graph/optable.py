@@ -250,7 +250,7 @@ class Op:
     state: bool = False  # reads or writes what a session keeps from run to run
     draws: bool = False  # takes random numbers
     rematerializable: bool = False  # its value follows from the program and from sizes: keeping it saves nothing
-    cheap: bool = False  # made again in about the time of reading its result from memory behind the caches
+    cheap: bool = False  # made again in about the time of reading its result from main memory
     fill: bool = False  # each element follows from its indices: a source that needs no memory
     filled: int | None = None  # the operand that is stored into the result of a write after this has been filled
     moves: bool = False  # hands its operands' elements on, if in another dtype, and computes nothing of them

@@ -27,9 +27,9 @@ back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements
 A body is a graph that an op runs; what it reads of the graphs around it is among its parameters, and names are its own.
 ``of`` says which body it continues: nodes of that one come first. ``again`` numbers recomputations, and names the node
 that is computed again; ``checkpoint`` numbers the calls of ``sg.checkpoint`` that a node was declared in, outermost
-first. Words behind a type: ``requires_grad`` (asked for, a leaf), ``retains_grad``, ``hooked``; ``ignores_grad`` and
-``passes_grad`` where a tensor's operands came to require a gradient, or ceased to, after it was declared.
-``<…>`` stands for a Python object, which is not text; so does ``hooked``.
+first. Words after a type: ``requires_grad`` (asked for, a leaf), ``retains_grad``, ``hooked``; ``ignores_grad`` and
+``passes_grad`` where a tensor's operands came to require a gradient, or ceased to, after it was declared. ``<…>``
+stands for a Python object, which is not text; so does ``hooked``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     mode       a module was declared in training mode, then switched, and not declared again
     stale      gradients were declared, then a tensor on their way got a hook or was frozen, which they do not know
     layer      a program reads weights that nothing trains, while those of an equal layer, made by the same line, are
-    repeated   a cell or a turn of a loop has made a module once more, beside the first (``staticgrad.graph.reruns``)
+    repeated   a cell or a turn of a loop has made a module once more, after the first (``staticgrad.graph.reruns``)
     growth     the same call of the program declares the same ops anew and runs them, again and again
     sizes      one executable has compiled a program for each of several sizes, as one cannot serve them
 

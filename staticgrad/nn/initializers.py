@@ -234,7 +234,7 @@ def _kaiming_std(init: kaiming_uniform | kaiming_normal, shape: tuple[int, ...])
 class orthogonal:
     """gain times a matrix with orthonormal rows or columns, whichever are fewer (Saxe, McClelland, Ganguli 2013).
 
-    Axes behind the first are flattened.
+    Axes after the first are flattened.
 
     Example:
         >>> w = sg.Variable(sg.init.orthogonal(), shape=(2, 5))

@@ -87,7 +87,7 @@ def _along(x: Tensor, axis: int, weights: Array) -> Tensor:
 def _resized(
     x: Tensor, size: int | Sequence[int] | None, scale_factor: float | Sequence[float] | None
 ) -> tuple[list[int], list[float | None]]:
-    """The new sizes of the axes behind the second, and the factor that coordinates are scaled by (None: of sizes)."""
+    """The new sizes of the axes after the second, and the factor that coordinates are scaled by (None: of sizes)."""
     rank = x.ndim - 2
     old = x.shape[2:]
     if any(isinstance(s, Dim) for s in old) or rank < 1:
@@ -133,7 +133,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Resize the axes behind the second.
+    """Resize the axes after the second.
 
     Args:
         input: (N, C, …) with one to three more axes of known size.
@@ -180,7 +180,7 @@ def _resample(
     align_corners: bool,
     antialias: bool,
 ) -> Tensor:
-    """The axes behind the second one after the other."""
+    """``x`` with the axes after the second resized, one after the other."""
     for axis, (count, factor) in enumerate(zip(new, factors, strict=True), 2):
         old = int(x.shape[axis])
         if old == count and factor in (None, 1.0):

@@ -37,7 +37,7 @@ def every(o: Namespace, node: BatchedNode[Any], first: int = 0) -> list[Tensor]:
 
 
 def aligned(o: Namespace, node: BatchedNode[Any], position: int, rank: int) -> Tensor:
-    """An operand that broadcasts against others of ``rank`` axes beside that of the examples."""
+    """An operand that broadcasts against others of ``rank`` axes in addition to that of the examples."""
     x = node.inputs[position]
     if not node.batched[position] or x.ndim == rank + 1:
         return x

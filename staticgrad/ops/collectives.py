@@ -1,11 +1,11 @@
 """Collective operations: what the processes of a run compute together, through MPI (``staticgrad.base.world``).
 
     all_reduce      the sum, maximum or minimum over the ranks, on every rank
-    all_gather      the operands of all ranks, one behind the other
+    all_gather      the operands of all ranks, one after the other
     reduce_scatter  an equal part of the sum for each rank, in their order
     broadcast       the operand of rank ``root``
     reduce          the sum on rank ``root``, elsewhere zeros: the transpose of ``broadcast``
-    reduce_start    an ``all_reduce`` that goes on beside what is computed until ``reduce_wait`` gives its result
+    reduce_start    an ``all_reduce`` that goes on while others compute, until ``reduce_wait`` gives its result
     barrier         nothing, once all ranks are there
 
 They are effects: all ranks run the same ones in the order in which they were declared. Derivatives are those of what
@@ -91,7 +91,7 @@ def _no_derivative(o: Namespace, node: Primal[object], *_: Tensor | None) -> Seq
 
 
 def _over_examples(o: Namespace, node: BatchedNode[Attributes]) -> Sequence[Tensor]:
-    """The axis of examples goes behind the one along which ranks lie side by side."""
+    """The axis of examples goes after the one along which ranks lie side by side."""
     (y,) = again(node, (o.moveaxis(node.inputs[0], 0, 1),), node.attrs)
     return (o.moveaxis(y, 1, 0),)
 
@@ -140,7 +140,7 @@ ALL_REDUCE = _ordered(
 
 ALL_GATHER = _ordered(
     "all_gather",
-    "The operands of all ranks, one behind the other along axis 0.",
+    "The operands of all ranks, one after the other along axis 0.",
     infer=_gathered_type,
     reference=lambda attrs, x: world().all_gather(x),
     vjp=lambda o, node, ct: (_collect("reduce_scatter", ct, node.attrs),),
@@ -295,7 +295,7 @@ def all_reduce(x: TensorLike, op: str = "sum") -> Tensor:
 
 
 def all_gather(x: TensorLike) -> Tensor:
-    """The tensors of all ranks, which have one shape, one behind the other along axis 0, on every rank.
+    """The tensors of all ranks, which have one shape, one after the other along axis 0, on every rank.
 
     Returns:
         A tensor of shape ``(size() * n, …)`` for one of shape ``(n, …)``; a number becomes a vector of ``size()``.

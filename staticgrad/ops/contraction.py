@@ -365,7 +365,7 @@ def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """Σ x1·x2 along one axis, broadcasting over the others, in the dtype of the products.
 
     Args:
-        axis: counted from the end, unless both have as many axes.
+        axis: counted from the end, unless both have the same number of axes.
 
     Raises:
         GraphError: no such axis of both, or of another size.

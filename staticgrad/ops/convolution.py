@@ -493,7 +493,7 @@ def window_padding(
     dilation: Sequence[int],
     what: str,
 ) -> tuple[Pair, ...]:
-    """The numbers of elements that are added before and behind each axis.
+    """The numbers of elements that are added before and after each axis.
 
     Raises:
         GraphError: no padding, or ``"same"`` where it cannot be.

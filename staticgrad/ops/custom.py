@@ -279,7 +279,7 @@ def _once_over_examples(o: Namespace, node: BatchedNode[OnceAttributes]) -> Sequ
 ONCE = register(
     Op(
         "once",
-        "A result of a rule that says of itself that it cannot be derived by the tensors behind it, which it read.",
+        "A result of a rule that says of itself that it cannot be derived by its other operands, which it read.",
         infer=lambda attrs, x, *read: x,
         reference=lambda attrs, x, *read: x,
         expand=lambda o, node: node.inputs[:1],

@@ -249,7 +249,7 @@ def bounds_error(
 
 
 def print_value(text: str, value: Array) -> None:
-    """Write one line of ``sg.print``: the text, and behind it the value."""
+    """Write one line of ``sg.print``: the text, followed by the value."""
     gap = "" if not text or text[-1].isspace() else " "
     print(f"{text}{gap}{value}", flush=True)
 

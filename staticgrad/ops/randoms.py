@@ -147,7 +147,7 @@ def _random_scalar(b: ScalarBuilder[V], attrs: RandomAttributes, key0: V, key1: 
 
 
 def _over_examples(o: Namespace, node: BatchedNode[RandomAttributes]) -> Sequence[Tensor]:
-    """All numbers at once where the last index is that of the example; in a body, whose turn comes behind it, those of
+    """All numbers at once where the last index is that of the example; in a body, whose turn comes after it, those of
     each example."""
     *around, number = node.inputs
     if number.op.op is not IOTA or any(node.batched[:-1]):

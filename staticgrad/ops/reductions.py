@@ -199,7 +199,7 @@ def _vjp_product_tree(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) 
 
 
 def _vjp_product_open(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Tensor:
-    """The cotangent for sizes that feeds bind, by the products of what is before and behind each element: right at
+    """The cotangent for sizes that feeds bind, by the products of what is before and after each element: right at
     zeros, in every order of derivation."""
     x, axes = node.inputs[0], node.attrs.axes
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)

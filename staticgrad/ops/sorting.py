@@ -277,7 +277,7 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
     Args:
         x1: (n,), in ascending order, or in any order with ``sorter``.
         x2: the elements, of any shape.
-        side: "left": before equal ones; "right": behind them.
+        side: "left": before equal ones; "right": after them.
         sorter: indices that sort ``x1``.
 
     Returns:

@@ -599,8 +599,8 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike | None = 
 
 @public
 def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default; float32
-    without ``dtype``.
+    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), square by default; float32 without
+    ``dtype``.
 
     Example:
         >>> sg.Session().run(sg.eye(2))

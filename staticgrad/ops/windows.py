@@ -274,7 +274,7 @@ MAX_POOL2D = register(
 
 
 def _overhang(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool, what: str) -> int:
-    """Places behind the end of an axis. With ``ceil_mode`` a last window may hang over it, if it starts before it."""
+    """Places past the end of an axis. With ``ceil_mode`` a last window may hang over it, if it starts before it."""
     if not ceil_mode:
         return padding
     if isinstance(size, Dim):

@@ -5,7 +5,7 @@ updates.
     over_shards      a loss -> the mean of its gradients over fixed shards of the batch, which the ranks share out
 
 A *bucket* is one contiguous vector of gradients, into which the kernels that make them store. Several are reduced while
-the backward goes on: each is started when its last gradient is there, and waited for behind the whole backward.
+the backward goes on: each is started when its last gradient is there, and waited for after the whole backward.
 
 The sum over shards has one order, whoever computes which shard: neighbours are added in pairs as long as their number
 is even, then what is left from the first to the last. A rank adds the pairs that are its own; the rest, gathered from
@@ -130,8 +130,8 @@ def _paired(rows: Tensor, count: int) -> tuple[Tensor, int]:
 
 
 class _ShardedLoss:
-    """The part of a loss that depends on the batch: placeholders whose first axis is an open size, and the nodes behind
-    them, which are declared again for a part of that size."""
+    """The part of a loss that depends on the batch: placeholders whose first axis is an open size, and the nodes that
+    follow from them, which are declared again for a part of that size."""
 
     def __init__(self, loss: Tensor, what: str) -> None:
         self.loss = loss

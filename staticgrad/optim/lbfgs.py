@@ -2,7 +2,8 @@
 the program.
 
 Input: a loss, variables. Output: an op that searches and updates. The loss's value and gradient are declared once;
-``compiler.autodiff.substitution`` has them at other values of the variables. Beside the learning rate there is state:
+``compiler.autodiff.substitution`` has them at other values of the variables. In addition to the learning rate there is
+state:
 
     <optimizer>/iterations            how many have been made in all runs
     <var>/<optimizer>/steps           the last steps, ``history_size`` rows of the variable's shape, the newest first
@@ -50,7 +51,7 @@ class LBFGS(Optimizer):
     θ ← θ + t·d along d = -H·g, where H is the inverse Hessian as far as the last ``history_size`` steps and changes of
     the gradient tell. An iteration evaluates the loss and its gradient at the new point, or at several in a line
     search; all of them, and the search, are in the program. Random numbers of the loss are drawn once for a run, and
-    what it prints or writes beside (such as running statistics) belongs to its value at the start of the run, which is
+    what else it prints or writes (such as running statistics) belongs to its value at the start of the run, which is
     what is fetched as the loss. The state goes on from run to run.
 
     Args:

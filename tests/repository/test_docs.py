@@ -15,6 +15,7 @@ import api
 import pages
 import pictures
 import pytest
+import way
 from source_tree import ROOT
 
 DOCS = ROOT / "docs"
@@ -142,6 +143,55 @@ def test_every_example_is_on_a_page_with_a_sentence_of_its_own() -> None:
     for _, sentence, source in found:
         assert len(sentence) > 40
         assert (DOCS / source).exists()
+
+
+WAY = DOCS / f"{way.PAGE}.md"
+
+
+def test_the_levels_of_a_program_s_way_are_the_stages_of_the_pipeline() -> None:
+    """Each row of the docstring is a heading of the page with a block, in order, and names a module that exists."""
+    page = WAY.read_text(encoding="utf-8")
+    rows = re.findall(r"^    \S.*$", way.pipeline.__doc__ or "", re.MULTILINE)
+    stages = [stage.name for stage in way.stages()]
+    assert len(stages) == len(rows)
+    assert set(way.STEPS) < set(stages)
+    assert ["Declaration", *way.levels()] == re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert way.levels() == re.findall(r"^## (.+)\n\n(?:.+\n)+\n```\{way\} \1\n```$", page, re.MULTILINE)
+    for stage in way.stages():
+        assert (ROOT / "compiler" / stage.place).exists(), f"{stage.name}: no {stage.place}"
+
+
+@pytest.mark.wide
+def test_a_program_s_way_has_a_text_of_every_level_of_every_program() -> None:
+    found = pages.run(WAY)
+    made = {name: way.texts(found[name]) for name in way.PROGRAMS}
+    for name, texts in made.items():
+        assert set(texts) == set(way.levels()), name
+        for level, text in texts.items():
+            assert text.strip(), f"{name}: nothing of {level}"
+    for level in way.levels():
+        idle = [re.fullmatch("none|as after .*|memory_budget of .*", texts[level]) for texts in made.values()]
+        assert not all(idle), f"{level}: it changes none of the programs"
+    page = way.expanded(WAY.read_text(encoding="utf-8"), WAY)
+    assert "{way}" not in page
+    for title in way.PROGRAMS.values():
+        assert len(re.findall(rf"^(?::caption: {title}|\*{title}\*: .+)$", page, re.MULTILINE)) == len(way.levels())
+
+
+def test_a_stage_shows_of_a_step_what_no_stage_before_has_shown() -> None:
+    one, other, planned = "0: row a(x)\n    body", "1: row b(x)\n    body", "0: row a(x)\n    body\n    plan: p"
+    made = {"lower": [one, other], "inline": [one, other], "prepare": [], "plan kernels": [planned, other]}
+    assert way.steps_texts(made) == {
+        "lower": "0: row a(x)\n    body\n1: row b(x)\n    body",
+        "inline": "as after lower",
+        "prepare": "none",
+        "plan kernels": "0: row a(x)\n    plan: p\n1: row b(x)",
+    }
+
+
+def test_a_long_text_is_shortened_by_a_rule_that_counts() -> None:
+    assert way.shortened("a\n" * way.LINES) == "a\n" * way.LINES
+    assert way.shortened("a\n" * (way.LINES + 3)) == "a\n" * way.LINES + "… 3 more lines"
 
 
 @pytest.mark.slow

@@ -190,6 +190,21 @@ def test_docstrings_begin_with_what_is_returned_or_done() -> None:
     assert found == []
 
 
+# Phrases in the place of a number or of who acts, also over the end of a comment's line.
+VAGUE = re.compile(r"\b(?:so|as)\s+(?:[#;]\s+)?many\b|\b(?:some|no)body\b", re.IGNORECASE)
+MOST_VAGUE = 20  # places in the product: idioms, such as "so many that …"
+
+
+def test_sentences_of_the_product_say_numbers_and_who_acts() -> None:
+    found = []
+    for path in sorted({path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*")}):
+        if path.suffix in (".py", ".ll"):
+            text = path.read_text(encoding="utf-8")
+            lines = (text[: match.start()].count("\n") + 1 for match in VAGUE.finditer(text))
+            found += [f"{path.relative_to(ROOT)}:{line}" for line in lines]
+    assert len(found) <= MOST_VAGUE, "\n".join(found)
+
+
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
 def test_commands_exist(name: str) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

@@ -324,7 +324,7 @@ def test_whatever_differs_in_the_options_has_another_digest() -> None:
     here, product = current_target(), Contraction(np.dtype(np.float32), (), 8, 8, 8, (8, 1), (8, 1), (8, 1))
     other = replace(here, isa=replace(here.isa, fma=not here.isa.fma))
     slower = replace(here, machine=replace(here.machine, product_flops_per_lane=1e9))
-    ahead = replace(here, machine=replace(here.machine, products=replace(here.machine.products, ahead=7)))
+    ahead = replace(here, machine=replace(here.machine, products=replace(here.machine.products, prefetch_turns=7)))
     asked: list[dict[str, Any]] = [
         {}, {"memory": "none"}, {"disabled": frozenset({"fuse"})}, {"disabled": frozenset({"cse", "fuse", "dce"})},
         {"workers": 2}, {"planning_seconds": 1.0}, {"memory_budget": 1}, {"memory_budget": 1.0},

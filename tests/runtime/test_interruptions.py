@@ -603,7 +603,8 @@ class Interrupter:
         monkeypatch.setattr(interrupts.Context, "__init__", make)
         monkeypatch.setenv("STATICGRAD_CACHE", "0")
         for module in (step, entry, loops, polls):
-            monkeypatch.setattr(module, "RATES", replace(RATES, polls_from=0.0, poll=0.0, loop_poll=0.0))
+            always = replace(RATES, polls_from_seconds=0.0, poll_seconds=0.0, loop_poll_seconds=0.0)
+            monkeypatch.setattr(module, "RATES", always)
 
     def poll(self, address: int) -> int:
         words = (ctypes.c_int64 * interrupts.WORDS).from_address(address)

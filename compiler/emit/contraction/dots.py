@@ -19,8 +19,8 @@ DOT_ROWS = 8  # at a time
 def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows: Index, depth: int) -> None:
     """``y[r] = Σ_k a[r, k]·x[k]`` with a and x contiguous along k; ``y.row`` is the stride of y.
 
-    Eight rows at a time keep eight sums going, as many as hide the latency of a multiply-add, and as many streams as
-    memory likes: x is loaded once for them, and the floor is the two loads a cycle that the rows of a need.
+    Eight rows at a time keep eight sums going, which hide the latency of a multiply-add, and eight streams from memory:
+    x is loaded once for them, and the floor is the two loads a cycle that the rows of a need.
     """
     f.call_leaf(f"dots.{dtype.name}", _write_dots, (dtype,), a.base, a.row, x, y.base, y.row, rows, depth)
 

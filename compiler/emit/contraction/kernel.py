@@ -102,12 +102,12 @@ def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Opera
 
 
 def _behind(f: Function, index: Index, first: Index) -> Index:
-    """The distance of ``index`` behind ``first``."""
+    """The distance from ``first`` to ``index``."""
     return 0 if index is first else f.sub(index, first)
 
 
 def _scratch(f: Function, plan: ContractionPlan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
-    """The address at which B is packed, and that of the scratch memory behind it, if no worker shares them."""
+    """The address at which B is packed, and that of the scratch memory after it, if no worker shares them."""
     b = f.offset(given, f.mul(worker, plan.b_bytes + plan.own_bytes), "i8")
     return b, f.offset(b, plan.b_bytes, "i8")
 

@@ -21,7 +21,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memo
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import call_epilogue, multiply_add, span
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.plans.contraction.plain import COLUMNS, PlainProduct, PlannedProduct
+from staticgrad.compiler.plans.contraction.plain import COLUMNS_AT_ONCE, PlainProduct, PlannedProduct
 
 
 def emit_product(module: IRModule, planned: PlannedProduct, name: str, epilogue: str | None) -> None:
@@ -75,16 +75,16 @@ def _write(
 def _write_row(f: Function, dtype: np.dtype) -> None:
     a, a_step, b, b_step, b_column, c, c_column, columns, depth = f.params
     element, last = memory_type(dtype), f.sub(columns, 1)
-    with f.loop(0, columns, COLUMNS) as outer:
-        numbers = [outer.index, *(f.min(f.add(outer.index, i), last) for i in range(1, COLUMNS))]
+    with f.loop(0, columns, COLUMNS_AT_ONCE) as outer:
+        numbers = [outer.index, *(f.min(f.add(outer.index, i), last) for i in range(1, COLUMNS_AT_ONCE))]
         places = [f.offset(b, f.mul(j, b_column), element) for j in numbers]
-        with f.loop(0, depth, carry=[a, *places, *[f.const(0, element)] * COLUMNS]) as loop:
-            now, along, sums = loop.carried[0], loop.carried[1 : 1 + COLUMNS], loop.carried[1 + COLUMNS :]
+        with f.loop(0, depth, carry=[a, *places, *[f.const(0, element)] * COLUMNS_AT_ONCE]) as loop:
+            (now, *along), sums = loop.carried[:-COLUMNS_AT_ONCE], loop.carried[-COLUMNS_AT_ONCE:]
             factor = f.load(element, now)
             sums = [
                 multiply_add(f, dtype, factor, f.load(element, place), total)
                 for place, total in zip(along, sums, strict=True)
             ]
             loop.next(f.offset(now, a_step, element), *(f.offset(p, b_step, element) for p in along), *sums)
-        for j, total in zip(numbers, loop.results[1 + COLUMNS :], strict=True):
+        for j, total in zip(numbers, loop.results[-COLUMNS_AT_ONCE:], strict=True):
             f.store(total, f.offset(c, f.mul(j, c_column), element))

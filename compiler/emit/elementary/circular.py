@@ -69,7 +69,7 @@ TAN_BELOW = {
     "double": (-0.46671311772277807, 0.025662142782676624, -0.0003117400131420735, 4.978314505858376e-07),
 }
 
-# 2/pi in binary, 1168 bits behind the point
+# 2/pi in binary, 1168 bits after the point
 TWO_OVER_PI_BITS = 1168
 
 

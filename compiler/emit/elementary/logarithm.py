@@ -63,7 +63,7 @@ def log_tail(r: Num, low: Num | float) -> Num:
 # -- by tables ------------------------------------------------------------------------------------------------------
 
 INTERVALS = 32
-LEVEL_BITS = 16  # behind the point: so a level is exact in float, also with the exponent added
+LEVEL_BITS = 16  # after the point: so a level is exact in float, also with the exponent added
 
 # log(1+r)/r on [-1/55, 1/32]: 2^-26.4
 LOG_NEAR_ONE = (1.0, -0.500001195272, 0.33339352191, -0.244961250734)
@@ -239,7 +239,7 @@ LOG_TABLED = (
 )  # fmt: skip
 STEPS = 16  # of the numbers from 1 to 2
 TURN = 1.0 + 7.5 / STEPS  # from where on half of a mantissa counts
-LOG_BITS = 42  # behind the point: so a logarithm is exact, also with the exponent's added
+LOG_BITS = 42  # after the point: so a logarithm is exact, also with the exponent's added
 
 
 @functools.cache

@@ -237,7 +237,7 @@ def _halves(a: Num) -> tuple[Num, Num]:
 
 
 def quotient(a: Num, a_rest: Num | float, b: Num, b_rest: Num) -> Num:
-    """(a + a_rest) / (b + b_rest) of sums whose second part is tiny: one step of Newton behind the division."""
+    """(a + a_rest) / (b + b_rest) of sums whose second part is tiny: one step of Newton after the division."""
     inverse = 1.0 / b
     q = a * inverse
     if a.f.target.isa.fuses(a.element):

@@ -1,7 +1,7 @@
 """Odd functions that grow to 1, in float: a polynomial on each of 32 intervals, coefficients looked up in registers.
 
-Input: |x|; output: the function of it. One AVX-512 instruction picks each lane's coefficient out of two registers,
-so that a short polynomial serves where one for the whole range would be long and would need an exponential besides.
+Input: |x|; output: the function of it. One AVX-512 instruction picks each lane's coefficient out of two registers, so
+that a short polynomial serves where one for the whole range would be long and would need an exponential as well.
 Coefficients are those of interpolation at Chebyshev's points, found in double when they are first needed.
 """
 

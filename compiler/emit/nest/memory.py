@@ -330,7 +330,7 @@ class Memory:
             self.f.store(self.f.extract(new, lane), self.f.offset(address, lane * step, element))
 
     def _mask_of_strided(self, scope: LoopScope, step: int, start: int) -> Value | None:
-        """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""
+        """The lanes of the vector at ``start`` that do not lie past the last element of the block."""
         block = scope.block
         if block.mask is None:
             return None

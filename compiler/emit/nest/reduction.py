@@ -61,7 +61,7 @@ def combine_all(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence
 
 def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value, *shorter: Value) -> Value:
     """Combine the lanes of a vector to a scalar: upper half with lower half, until one is left. Vectors of half the
-    lanes, of a quarter, and so on, each once at most, join where as many are left."""
+    lanes, of a quarter, and so on, each once at most, join where that number of lanes is left."""
     lanes, joining = lanes_of(value.type), {lanes_of(v.type): v for v in shorter}
     while lanes > 1:
         lanes //= 2
@@ -76,8 +76,8 @@ def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value, *
 
 
 def across_rows(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
-    """Lane i is what ``across_lanes`` makes of the i-th vector, bit for bit. The vectors are a power of two and have at
-    least as many lanes: they are halved in pairs, which share a register from then on."""
+    """Lane i is what ``across_lanes`` makes of the i-th vector, bit for bit. The number of vectors is a power of two
+    and at most that of their lanes: they are halved in pairs, which share a register from then on."""
     level, lanes = list(values), lanes_of(values[0].type)
     width = lanes  # of the part of a register that belongs to one row
     while width > 1:

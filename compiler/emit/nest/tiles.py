@@ -2,11 +2,11 @@
 
 Where the lanes are rows and the elements of a row lie side by side, a vector of one element of each row is a gather.
 Instead a block of rows is read whole, transposed, and kept in scratch memory column by column, where all sweeps find
-vectors; what they store goes there too, and is transposed back. Input: a plan whose ``staged`` says for which
-accesses; output: IR before and behind the sweeps of a block.
+vectors; what they store goes there too, and is transposed back. Input: a plan whose ``staged`` says for which accesses;
+output: IR before and after the sweeps of a block.
 
 Where the size of rows is open, the tiles follow each other in a loop. The last one ends with the row if all rows of the
-range fill a tile; else what lies behind the row is masked, and its columns hold anything.
+range fill a tile; else what lies past the row is masked, and its columns hold anything.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ that is lower: where C is contiguous along m, where B would be packed for few ro
 are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
-its axes is contiguous, but packed if neither is, if so many of its lines lie a multiple of a page apart that they fall
-into few sets of the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill
-a register: where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and
-of few rows and columns over many terms, have several terms side by side (``narrow``).
+its axes is contiguous, but packed if neither is, if its lines lie a multiple of a page apart and fall into few sets of
+the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill a register:
+where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and of few rows
+and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 a kernel has takes the place of the usual one. No choice changes the bits of a result.
@@ -114,13 +114,13 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
     packed = packed_way(given, target, number)[0]
     nbytes = given.k * (given.n if number else given.m) * given.dtype.itemsize
-    return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved * nbytes
+    return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved_cycles * nbytes
 
 
 def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
-    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has as many
-    terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely many
-    cycles where no such tiling reads what is packed."""
+    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has the same
+    number of terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely
+    many cycles where no such tiling reads what is packed."""
     turned = number == 0
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
@@ -222,9 +222,9 @@ def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """True if reading A in place loses its lines before all of them have been used.
 
-    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads as
-    many lines as it has rows for a while, which a set has room for unless the tile is high; along m every k of a block
-    is another line of the set, and is needed again by the tile below.
+    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads a
+    line of each row for a while, which a set has room for unless the tile is high; along m every k of a block is
+    another line of the set, and is needed again by the tile below.
     """
     size = tiling.dtype.itemsize
     lines = a[0] if a[1] == 1 else a[1]
@@ -240,15 +240,15 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
         return True
     size = tiling.dtype.itemsize
     in_place = tiling.costs.in_place
-    if b[0] * size % in_place.apart == 0 and k > 64:
-        return tiling.m > in_place.aliased
+    if b[0] * size % in_place.aliasing_bytes == 0 and k > 64:
+        return tiling.m > in_place.aliased_rows
     split = b[0] * size % LINE != 0 and k * tiling.n * size > tiling.costs.near_bytes
-    rows = in_place.split if split else in_place.rows
-    return tiling.m > rows and k * tiling.n * size > in_place.nbytes
+    rows = in_place.split_rows if split else in_place.most_rows
+    return tiling.m > rows and k * tiling.n * size > in_place.any_rows_bytes
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
-    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read behind the edge."""
+    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read past the edge."""
     return b[1] != 1 or (tiling.edge and not (tiling.masked or tiling.exact))
 
 
@@ -277,9 +277,9 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bo
     """The estimated cycles of a product: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
     cycles, size, costs = tiling_cost(tiling, way.k), way.dtype.itemsize, tiling.costs
     if not given_b and _packs_b(tiling, way.b, way.k):
-        cycles += way.k * way.n * size * (costs.copied if way.b[1] == 1 else costs.turned)
+        cycles += way.k * way.n * size * (costs.copied_cycles if way.b[1] == 1 else costs.turned_cycles)
     if packs_a(tiling, way.m, way.k, way.a):
-        cycles += way.m * way.k * size * (costs.copied if way.a[1] == 1 else costs.turned)
+        cycles += way.m * way.k * size * (costs.copied_cycles if way.a[1] == 1 else costs.turned_cycles)
     return cycles + turning_back(way, tiling, turned=turned)
 
 
@@ -287,5 +287,5 @@ def turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """The estimated cycles for bringing a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:
-        return way.m * way.n * tiling.costs.read_turned * turned
-    return way.m * way.n * tiling.costs.turned_back * way.dtype.itemsize * (way.c[1] != 1)
+        return way.m * way.n * tiling.costs.read_turned_cycles * turned
+    return way.m * way.n * tiling.costs.turned_back_cycles * way.dtype.itemsize * (way.c[1] != 1)

@@ -86,12 +86,12 @@ def tile_cycles(tiling: Tiling, k: int) -> float:
     groups = -(-k // tiling.terms)
     total = 0.0
     inner, last = tiling.column_kinds()
-    load = tiling.costs.loaded_in_place if tiling.of_dots else tiling.costs.loaded
+    load = tiling.costs.loaded_in_place_cycles if tiling.of_dots else tiling.costs.loaded_cycles
     for rows, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         for vectors, columns in ((inner[0], tiling.column_panels - 1), (last[0], 1)):
             fmas, loads = rows * vectors, rows + vectors
             each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
-            total += panels * columns * (groups * (each + load * loads) + 25 + tiling.costs.added * fmas)
+            total += panels * columns * (groups * (each + load * loads) + 25 + tiling.costs.added_cycles * fmas)
     return total
 
 
@@ -99,8 +99,8 @@ def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
     """The estimated cycles for packing B."""
     registers = -(-tiling.n // tiling.lanes) * -(-k // tiling.terms)  # of the packed B
     if b[1] == 1:
-        return tiling.costs.packing_call + registers * 2.0 * tiling.terms
-    return tiling.costs.packing_call + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
+        return tiling.costs.packing_call_cycles + registers * 2.0 * tiling.terms
+    return tiling.costs.packing_call_cycles + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
 
 
 def packed_elements(tiling: Tiling, k: int) -> int:

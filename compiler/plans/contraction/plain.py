@@ -9,8 +9,8 @@ from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.tiles import aligned_bytes, tile_lanes
 
-COLUMNS = 4  # side by side
-MOST_SCRATCH = 1 << 10  # bytes that faster plans may need where memory is short
+COLUMNS_AT_ONCE = 4  # of a row: they share each load of A, and their chains of sums run at once
+MOST_SCRATCH_BYTES = 1 << 10  # of the usual, faster plan where memory is short
 
 
 def always_suits(kernel: Contraction, target: Target) -> bool:
@@ -20,7 +20,7 @@ def always_suits(kernel: Contraction, target: Target) -> bool:
 
 def suits_better(kernel: Contraction, target: Target, usual: Planned) -> bool:
     """True if it is because memory is short, and the usual plan needs more of it."""
-    is_long = usual.scratch_bytes(1) > MOST_SCRATCH
+    is_long = usual.scratch_bytes(1) > MOST_SCRATCH_BYTES
     return target.machine.sparing and tile_lanes(target, kernel.dtype) == 1 and is_long
 
 
@@ -44,7 +44,7 @@ class PlainProduct:
 
     @property
     def raw_strides(self) -> tuple[int, ...]:
-        """The strides at which the epilogue finds the raw result; of one that is not stored as if its rows lay behind
+        """The strides at which the epilogue finds the raw result; of one that is not stored as if its rows followed
         each other, though each is at the place of the first."""
         if self.kernel.store_raw:
             return self.kernel.c_strides
@@ -64,5 +64,5 @@ def planned(kernel: Contraction, target: Target) -> PlannedProduct:
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.c_strides)
     m, n = largest(kernel.m), largest(kernel.n)
-    plan = PlainProduct(kernel, swapped=n < min(m, COLUMNS))
+    plan = PlainProduct(kernel, swapped=n < min(m, COLUMNS_AT_ONCE))
     return PlannedKernel(kernel, plan, worker_bytes=plan.row_bytes, raw_strides=plan.raw_strides)

@@ -51,7 +51,7 @@ from staticgrad.compiler.plans.tiles import Layout, Tiling, aligned_bytes, opene
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
 SHORT_PANEL_BYTES = 48 << 10  # where tiles are low, or A is packed, which has to stay near for all panels
-DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside the same number of rows of A
+DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, together with the same number of rows of A
 DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
@@ -379,7 +379,7 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
         return narrow[1]
     way = given.swap() if blocking.swapped else given
     tiling = tiling_of(blocking, way, target)
-    low = tiling.costs.low
+    low = tiling.costs.low_tiles
     far = not blocking.packed and (tiling.row_panels == 1 or low) and _is_far(way, way.b[0], target)
     along = low and way.a[1] != 1 and not packs_a(tiling, way.m, way.k, way.a)
     return replace(tiling, far=far, far_a=along and _is_far(way, way.a[1], target))
@@ -397,7 +397,7 @@ def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, tar
         return target.sized(DOT_PANEL_BYTES)
     way = given.swap() if usual.swapped else given
     packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
-    return target.sized(SHORT_PANEL_BYTES if packs or target.machine.products.low else PANEL_BYTES)
+    return target.sized(SHORT_PANEL_BYTES if packs or target.machine.products.low_tiles else PANEL_BYTES)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
@@ -440,7 +440,7 @@ def _share_of(
         return None, groups
     if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
         return ContractionChunks(cut(points, wanted)[0], 0), groups
-    if together and points > 1 and seconds * target.machine.divisor < points * target.machine.worth_sharing:
+    if together and points > 1 and seconds * target.machine.divisor < points * target.machine.worth_sharing_seconds:
         return ContractionChunks(1, 0), groups
     beside = 1 if together else points  # points whose pieces run at once
     enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)

@@ -88,7 +88,7 @@ def _cycles(plan: ContractionPlan, kernel: Contraction, target: Target) -> float
         cycles += packing_cycles(tiling, way.k, way.b)
     elif plan.pack_b:
         few = FEW if way.n < tile_lanes(target, way.dtype) else 1
-        cycles += way.k * way.n * nbytes * (costs.copied if way.b[1] == 1 else few * costs.turned)
+        cycles += way.k * way.n * nbytes * (costs.copied_cycles if way.b[1] == 1 else few * costs.turned_cycles)
     if plan.pack_a:
-        cycles += way.m * way.k * nbytes * (costs.copied if way.a[1] == 1 else costs.turned)
+        cycles += way.m * way.k * nbytes * (costs.copied_cycles if way.a[1] == 1 else costs.turned_cycles)
     return cycles + turning_back(way, tiling, turned=plan.swapped)

@@ -1,6 +1,6 @@
 """Facts about a nest, before anything is decided about how it is run.
 
-    simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one: a nest for a nest
+    simplify   sizes 0 and 1 go, dimensions that follow each other in every access become one: a nest for a nest
     analyse    what each value varies along, after how many reductions it is known, whether anybody needs it
     contractions  which sums take a product in the same instruction
     first_index  which reductions are over as soon as one element is found
@@ -198,7 +198,7 @@ def split_outer(nest: Nest, dim: int, size: int) -> Nest:
 
 @frozen
 class Facts:
-    """For each instruction: the dimensions along which its value varies, how many reductions behind each other come
+    """For each instruction: the dimensions along which its value varies, how many reductions, one after the other, come
     before it, whether it belongs to the elements, whether a store needs it."""
 
     depends: tuple[frozenset[int], ...]

@@ -1,4 +1,5 @@
-"""Index arithmetic in 32 bits: guards and masks compare indices, and twice as many of half the width fit a register.
+"""Index arithmetic in 32 bits: guards and masks compare indices, of which a register holds twice the number in half the
+width.
 
 Input: a nest; output: the same nest, with values that follow from indices and constants in int32 where they fit
 and where their dtype is not seen. Instructions keep their numbers.

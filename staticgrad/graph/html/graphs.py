@@ -110,8 +110,8 @@ def _modules(graph: Graph) -> Markup:
 
 
 def _in_tree(known: dict[Place, _ModuleSummary]) -> list[_ModuleSummary]:
-    """Modules in the order of their first calls, those inside of another one behind it; upper levels where a table
-    would not hold all."""
+    """Modules in the order of their first calls, those inside of another one after it; upper levels where a table would
+    not hold all."""
     inside: dict[Place | None, list[Place]] = {}
     for place in known:
         path = way_out(place.held)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from staticgrad.base.errors import SourceLine
 
-PALE = "opacity:.65"  # the style of what is said beside
+PALE = "opacity:.65"  # the style of remarks
 _TABLE = "border-collapse:collapse;margin:.4em 0;font-size:90%"
 _CELL = "padding:.1em .7em .1em 0;border:0;vertical-align:top;text-align:"
 _FOLDED = "margin:.3em 0"

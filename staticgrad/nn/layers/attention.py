@@ -157,7 +157,7 @@ class MultiheadAttention(Module):
         return o.permute_dims(split, (0, 2, 1, 3))
 
     def _with_shared(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys and values with those behind them that all examples share, which no mask hides."""
+        """Keys and values followed by those that all examples share, which no mask hides."""
         o = FUNCTIONS
         n, heads, _, size = k.shape
 

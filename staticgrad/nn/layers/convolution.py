@@ -21,7 +21,7 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 def _filters(
     layer: str, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[Tensor, init.Initializer]:
-    """Weights (channels[0], channels[1] / groups, *kernel), and what biases beside them begin with."""
+    """Weights (channels[0], channels[1] / groups, *kernel), and what their biases begin with."""
     first, second = (integer(count, f"{layer}: channels", 0) for count in channels)
     groups = integer(groups, f"{layer}: groups", 1)
     if first % groups or second % groups:

@@ -82,7 +82,7 @@ class BatchNorm1d(_BatchNorm):
         momentum: the part of the new statistics in the running ones; None: these are the mean of all batches.
         affine: whether there are ``weight`` and ``bias``.
         track_running_stats: whether there are running statistics; without them the batch's own always serve.
-        bias: whether there is a ``bias`` beside ``weight``.
+        bias: whether there is a ``bias`` as well as a ``weight``.
         dtype: of the parameters.
 
     Example:
@@ -108,7 +108,7 @@ class BatchNorm2d(_BatchNorm):
         momentum: the part of the new statistics in the running ones; None: these are the mean of all batches.
         affine: whether there are ``weight`` and ``bias``.
         track_running_stats: whether there are running statistics; without them the batch's own always serve.
-        bias: whether there is a ``bias`` beside ``weight``.
+        bias: whether there is a ``bias`` as well as a ``weight``.
         dtype: of the parameters.
 
     Example:
@@ -131,7 +131,7 @@ class LayerNorm(Module):
         normalized_shape: the last sizes of the input, or the last one as a number.
         eps: added to the variance.
         elementwise_affine: whether there are ``weight`` and ``bias``.
-        bias: whether there is a ``bias`` beside ``weight``.
+        bias: whether there is a ``bias`` as well as a ``weight``.
         dtype: of the parameters.
 
     Example:
@@ -211,7 +211,7 @@ class GroupNorm(Module):
         num_channels: C, the channels of the input.
         eps: added to the variance.
         affine: whether there are ``weight`` and ``bias``.
-        bias: whether there is a ``bias`` beside ``weight``.
+        bias: whether there is a ``bias`` as well as a ``weight``.
         dtype: of the parameters.
 
     Example:

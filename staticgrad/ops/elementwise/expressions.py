@@ -20,7 +20,7 @@ from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.elementwise.error import normal_distribution
 
 DOUBLE = np.dtype(np.float64)
-# A loop ends where a term is so small beside its sum: some digits beyond those of the result.
+# A loop ends where a term is so small compared with its sum: some digits beyond those of the result.
 ENOUGH = {4: 2.0**-32, 8: 2.0**-56}
 
 

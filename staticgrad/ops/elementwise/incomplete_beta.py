@@ -9,7 +9,7 @@ A lower tail of small ``b`` that is nearly empty though x is beyond the mean is 
 taken off, so that no digits cancel.
 
 The derivative by ``a`` or ``b`` is that of the fraction's recurrence (Boik & Robinson-Cox, J. Stat. Software 3, 1998);
-where it is tiny beside the function, its error is some 1e-16 of the function.
+where it is tiny compared with the function, its error is some 1e-16 of the function.
 """
 
 from __future__ import annotations

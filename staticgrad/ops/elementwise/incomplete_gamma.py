@@ -144,7 +144,7 @@ def _uniform_coefficients() -> tuple[tuple[float, ...], ...]:
     """The coefficients of c_k(η) in powers of η, in exact fractions (DLMF 8.12.9 to 8.12.12).
 
     μ as a series of η follows from η dη = μ dμ / (1 + μ); c_0 = 1/μ - 1/η, and c_k is c_(k-1)' / η plus a multiple of
-    1/μ that takes the pole away. Each row ends where its terms vanish beside the first one.
+    1/μ that takes the pole away. Each row ends where its terms vanish compared with the first one.
     """
     count = 2 * _ORDERS + 20
     mu = [Fraction(0), Fraction(1)]

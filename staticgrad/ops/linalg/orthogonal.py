@@ -56,7 +56,7 @@ def _no_derivative(o: Namespace, node: Primal[HouseholderAttributes], *given: Te
 HOUSEHOLDER = register(
     Op(
         "householder",
-        "Qᵀ and Rᵀ of Aᵀ, for a matrix with at least as many rows as columns.",
+        "Qᵀ and Rᵀ of Aᵀ, for a matrix with no fewer rows than columns.",
         infer=_householder_type,
         reference=_householder_reference,
         vjp=_no_derivative,
@@ -88,7 +88,7 @@ def householder(a: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 def _qr_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorType]:
     rows, columns = fixed_sizes("qr", a)
     if rows < columns:
-        raise GraphError(f"qr: expected at least as many rows as columns, actual {a}")
+        raise GraphError(f"qr: expected no fewer rows than columns, actual {a}")
     return a, TensorType((*a.shape[:-2], columns, columns), a.dtype)
 
 
@@ -118,7 +118,7 @@ def _jvp_qr(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Ten
 QR = register(
     Op(
         "qr",
-        "Q with orthonormal columns and an upper triangular R, for a matrix with at least as many rows as columns.",
+        "Q with orthonormal columns and an upper triangular R, for a matrix with no fewer rows than columns.",
         infer=_qr_type,
         reference=lambda attrs, a: tuple(y.astype(a.dtype) for y in np.linalg.qr(a.astype(np.float64))),
         expand=lambda o, node: householder(node.inputs[0], int(node.inputs[0].shape[-1])),

@@ -62,7 +62,7 @@ def _jacobi_reference(attrs: NoAttributes, at: Array) -> tuple[Array, Array, Arr
 JACOBI_SVD = register(
     Op(
         "jacobi_svd",
-        "Singular values and vectors, as rows, of Aᵀ, for a matrix with at least as many rows as columns.",
+        "Singular values and vectors, as rows, of Aᵀ, for a matrix with no fewer rows than columns.",
         infer=_jacobi_type,
         reference=_jacobi_reference,
         differentiable=False,

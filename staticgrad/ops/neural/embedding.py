@@ -66,7 +66,7 @@ EMBEDDING = register(
 
 
 def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool) -> None:
-    """Refuse what PyTorch's embeddings know beside a table and a row of padding."""
+    """Refuse what PyTorch's embeddings know in addition to a table and a row of padding."""
     if max_norm is not None:
         raise GraphError(
             f"{what}: max_norm is not supported: nothing overwrites the table; scale the rows that are read"

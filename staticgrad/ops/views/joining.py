@@ -128,7 +128,7 @@ def _bucket_type(attrs: object, *xs: TensorType) -> TensorType:
 BUCKET = register(
     Op(
         "bucket",
-        "The elements of tensors of any shapes in row-major order, one tensor behind the other.",
+        "The elements of tensors of any shapes in row-major order, one tensor after the other.",
         infer=_bucket_type,
         reference=lambda attrs, *xs: np.concatenate([x.reshape(-1) for x in xs]),
         vjp=_split_bucket,

@@ -152,7 +152,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch.
 
     Raises:
-        GraphError: an axis that is out of range, or ``start_dim`` behind ``end_dim``.
+        GraphError: an axis that is out of range, or ``start_dim`` after ``end_dim``.
 
     Example:
         >>> x = sg.zeros((2, 3, 4))

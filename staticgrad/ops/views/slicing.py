@@ -336,7 +336,7 @@ def pad(
         pad_width: ``(before, after)`` for each axis, one such pair for all, or one int for both sides of all axes.
 
     Raises:
-        GraphError: a negative width, or not as many pairs as axes.
+        GraphError: a negative width, or another number of pairs than of axes.
 
     Example:
         >>> sg.Session().run(sg.pad([1, 2], (1, 2), value=9))
