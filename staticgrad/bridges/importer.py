@@ -1,18 +1,18 @@
 """Programs of other systems, declared here: what all importers have in common.
 
 A program of another system is nodes, each of which applies an op to operands and gives results. Operands and results
-are *variables*: what names a value there, an object or a string, and in a body only one. A node may hold *bodies*: the programs of inner
+are *variables*: what names one value there, an object or a string. A node may hold *bodies*: the programs of inner
 functions, of the turns of loops, of branches.
 
-    Dialect    how programs of a system are read, with its table of converters: one entry for each op
-    Body       inputs, nodes in an order in which they can be computed, outputs
-    Objection  the reason why a node cannot be converted, as far as its op and its types tell it
-    Scope      what each variable of a body is here: a tensor, or a value that is known, such as an array
+    Dialect      how programs of a system are read, with its table of converters: one entry for each op
+    SourceBody   inputs, nodes in an order in which they can be computed, outputs
+    Objection    the reason why a node cannot be converted, as far as its op and its types tell it
+    SourceScope  the values of a body's variables here: tensors, or what is known, such as an array
 
 ``Dialect.require`` raises the objections to all nodes, those of bodies included, in one error before anything is
-declared. ``Scope.walk`` goes through the nodes: one of few known elements is computed by the source's own code, so that
-sizes are numbers; any other is declared by the converter of its op. The dtype and shape of each result are compared
-with what the source declares.
+declared. ``SourceScope.walk`` goes through the nodes: one of few known elements is computed by the source's own code,
+so that sizes are numbers; any other is declared by the converter of its op. The dtype and shape of each result are
+compared with what the source declares.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RefusedError(UnsupportedError):
 
 
 @frozen
-class Body:
+class SourceBody:
     """A program, or a part of one with results of its own: variables and nodes, as the source has them."""
 
     inputs: Sequence[Any]
@@ -85,7 +85,7 @@ class Body:
 
 
 @frozen
-class Declared:
+class SourceType:
     """The type that a source gives a variable; None stands for a size, or a whole shape, that it leaves open."""
 
     dtype: np.dtype
@@ -122,7 +122,7 @@ class Objection:
 
 
 class Dialect(ABC):
-    """How programs of a system are read.
+    """A reader of the programs of a system, with a converter for each op.
 
     Attributes:
         system: its name in messages.
@@ -162,11 +162,11 @@ class Dialect(ABC):
         """
         raise GraphError(f"{self.system}: {variable} is neither an input nor a result of an earlier node")
 
-    def declared(self, variable: Any) -> Declared | None:
+    def declared(self, variable: Any) -> SourceType | None:
         """The type that the source gives a variable, if it gives one."""
         return None
 
-    def bodies(self, node: Any) -> Iterable[Body]:
+    def bodies(self, node: Any) -> Iterable[SourceBody]:
         """The bodies that a node holds."""
         return ()
 
@@ -196,7 +196,7 @@ class Dialect(ABC):
                 found += self.objections(body.nodes, whole)
         return found
 
-    def require(self, program: Body) -> None:
+    def require(self, program: SourceBody) -> None:
         """Raise one error for all that is objected to in a program.
 
         Raises:
@@ -227,8 +227,8 @@ class Dialect(ABC):
         return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
-class Scope:
-    """What each variable is here, in a program or in one of its bodies.
+class SourceScope:
+    """The values of the variables of a program, or of one of its bodies.
 
     Attributes:
         dialect: how the program is read.
@@ -287,13 +287,13 @@ class Scope:
         scope._constants = {}
         return scope
 
-    def call(self, body: Body, values: Sequence[Any]) -> list[Any]:
+    def call(self, body: SourceBody, values: Sequence[Any]) -> list[Any]:
         """The results of a body, given what its inputs are."""
         return self.inner(body.inputs, values).walk(body)
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
-    def walk(self, body: Body) -> list[Any]:
+    def walk(self, body: SourceBody) -> list[Any]:
         """Declare the nodes of a body whose inputs have their values; the values of its outputs.
 
         Raises:
@@ -344,6 +344,6 @@ class Scope:
             dtype = declared.dtype
             value = cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value, dtype)
         if not declared.fits(value):
-            actual = Declared(value.dtype, value.shape)
+            actual = SourceType(value.dtype, value.shape)
             raise RefusedError(f"result {variable}: {self.dialect.system} declares {declared}, actual {actual}")
         return value

@@ -27,7 +27,7 @@ from staticgrad.base.errors import SourceLine
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import DTYPE_NAMES, Size, dtype_of
 from staticgrad.bridges.arrays import LARGEST_KNOWN
-from staticgrad.bridges.importer import Body, Converters, Declared, Dialect, RefusedError, Scope
+from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import control_dependencies
@@ -72,14 +72,14 @@ def require_static(node: Any, operand: Variable, shape: Sequence[Size], target: 
             )
 
 
-def body_of(op: Any) -> Body:
+def body_of(op: Any) -> SourceBody:
     """The body of an op that has a graph of its own."""
     return body_between(op.fgraph.inputs, op.fgraph.outputs)
 
 
-def body_between(inputs: Sequence[Variable], outputs: Sequence[Variable], known: Sequence[Variable] = ()) -> Body:
+def body_between(inputs: Sequence[Variable], outputs: Sequence[Variable], known: Sequence[Variable] = ()) -> SourceBody:
     """The nodes that compute outputs of inputs and of what else is known."""
-    return Body(inputs, list(toposort(outputs, blockers=[*inputs, *known])), outputs)
+    return SourceBody(inputs, list(toposort(outputs, blockers=[*inputs, *known])), outputs)
 
 
 class _PyTensor(Dialect):
@@ -101,12 +101,12 @@ class _PyTensor(Dialect):
         is_array = dtype_name(variable) is not None
         return np.asarray(variable.data, variable.type.dtype) if is_array else variable.data
 
-    def declared(self, variable: Variable) -> Declared | None:
+    def declared(self, variable: Variable) -> SourceType | None:
         dtype = dtype_name(variable)
         is_number = isinstance(variable.type, ScalarType)  # in a function of one element, which is applied to many
-        return None if dtype is None else Declared(np.dtype(dtype), None if is_number else variable.type.shape)
+        return None if dtype is None else SourceType(np.dtype(dtype), None if is_number else variable.type.shape)
 
-    def bodies(self, node: Any) -> Iterator[Body]:
+    def bodies(self, node: Any) -> Iterator[SourceBody]:
         return (body_of(op) for op in _applied(node.op) if hasattr(op, "fgraph"))
 
     def source(self, node: Any) -> SourceLine | None:
@@ -146,7 +146,7 @@ def _applied(op: Any) -> Iterator[Any]:
             yield from _applied(getattr(op, name))
 
 
-class Translation(Scope):
+class Translation(SourceScope):
     """A tensor of ours, or a known value (an array, a slice or None), for each of PyTensor's variables.
 
     Attributes:
