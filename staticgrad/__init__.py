@@ -42,6 +42,7 @@ from staticgrad.base.errors import (
     StateChangedError,
     StaticGradError,
     StaticGradWarning,
+    UnsupportedError,
     UpdateWarning,
 )
 from staticgrad.base.hints import missing_from_module
@@ -340,6 +341,7 @@ __all__ = [
     "StaticGradWarning",
     "Tape",
     "Tensor",
+    "UnsupportedError",
     "UpdateWarning",
     "Variable",
     "abs",

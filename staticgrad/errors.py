@@ -23,6 +23,8 @@ from staticgrad.base.errors import (
     StateChangedError,
     StaticGradError,
     StaticGradWarning,
+    UnsupportedError,
+    UnsupportedOp,
     UpdateWarning,
 )
 
@@ -47,5 +49,7 @@ __all__ = [
     "StateChangedError",
     "StaticGradError",
     "StaticGradWarning",
+    "UnsupportedError",
+    "UnsupportedOp",
     "UpdateWarning",
 ]

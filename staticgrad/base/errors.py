@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn, Self
 
@@ -210,6 +210,36 @@ class AbsentError(GraphError, AttributeError):
         >>> hasattr(x, "mT"), hasattr(x, "T")
         (False, True)
     """
+
+
+@frozen
+class UnsupportedOp:
+    """An op of another system's program that is not supported: why, how often the program has it, and on which lines,
+    where the system knows them."""
+
+    name: str
+    reason: str
+    count: int
+    sources: tuple[SourceLine, ...]
+
+    def __str__(self) -> str:
+        times = "once" if self.count == 1 else f"{self.count} times"
+        return "\n    ".join([f"{self.name} ({times}): {self.reason}", *map(str, self.sources)])
+
+
+class UnsupportedError(GraphError, NotImplementedError):
+    """A program of another system has something that is not supported here. ``ops`` are all ops of the program of which
+    that is known before anything is declared.
+
+    Example:
+        >>> issubclass(sg.UnsupportedError, sg.GraphError), issubclass(sg.UnsupportedError, NotImplementedError)
+        (True, True)
+    """
+
+    def __init__(self, message: str, *, ops: Sequence[UnsupportedOp] = (), source: SourceLine | None = None) -> None:
+        """Make an error with a message, what is not supported, and the line that the other system knows."""
+        StaticGradError.__init__(self, message, source=source)  # no line of a program here is at fault
+        self.ops = tuple(ops)
 
 
 class GradientError(StaticGradError, RuntimeError):

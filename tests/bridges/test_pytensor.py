@@ -322,6 +322,25 @@ def test_a_refusal_names_the_op_and_the_reason() -> None:
         sp.convert([k], [inner], [(4,)])
 
 
+def test_all_ops_that_are_not_converted_are_listed_at_once_with_their_lines() -> None:
+    below = scan(lambda a, s: pt.owens_t(s, a), sequences=[v], outputs_info=[pt.ones(())])
+    first = pt.j0(v) + pt.j1(v)
+    second = pt.j1(v * 2)
+    for refuse in (
+        lambda: sp.convert([v], [first, second, below], [(3,)]),
+        lambda: pytensor.function([v], [first, second, below], mode=STRICT),
+    ):
+        with pytest.raises(sg.UnsupportedError) as e:
+            refuse()
+        assert {op.name: op.count for op in e.value.ops} == {"J0": 1, "J1": 2, "Owens_t": 1}
+        assert "J1 (2 times): this op is not converted\n" in str(e.value)
+        (lines,) = [[source.text for source in op.sources] for op in e.value.ops if op.name == "J1"]
+        assert sorted(lines) == ["first = pt.j0(v) + pt.j1(v)", "second = pt.j1(v * 2)"]
+    function = pytensor.function([v], [first, below], mode="STATICGRAD")
+    assert {type(node.op).__name__ for node in function.vm.jit_fn.refused} == {"Elemwise", "Scan"}  # before any call
+    np.testing.assert_allclose(function(V)[0], pytensor.function([v], first, mode=PY)(V))
+
+
 def test_checks_raise_what_pytensor_raises() -> None:
     checked = CheckAndRaise(KeyError, "no such row")(x, (x > 0).all())
     function = pytensor.function([x], [checked.sum(), Assert("too large")(x, x.max() < 9)], mode=STRICT)

@@ -244,6 +244,7 @@ def test_every_error_has_its_builtin_kin() -> None:
         sg.GraphError: ValueError, sg.GradientError: RuntimeError, sg.BuffersFreedError: RuntimeError,
         sg.StateChangedError: RuntimeError, sg.FeedError: ValueError, sg.FetchError: ValueError,
         sg.BoundsError: IndexError, sg.NumericsError: FloatingPointError, sg.FormatError: ValueError,
+        sg.UnsupportedError: NotImplementedError,
     }  # fmt: skip
     for error, builtin in kin.items():
         assert issubclass(error, builtin)

@@ -8,8 +8,9 @@ try:
 except ImportError as error:
     raise ImportError("staticgrad.pytensor needs PyTensor: pip install '.[pytensor]' in a checkout") from error
 
+from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.pytensor import indexing, loops, matrices, scalars, tensors
-from staticgrad.bridges.pytensor.conversion import CONVERTERS, Conversion, RefusedError, Translation, convert, converts
+from staticgrad.bridges.pytensor.conversion import CONVERTERS, Conversion, Translation, convert, converts
 from staticgrad.bridges.pytensor.linker import StaticgradLinker, mode, register
 
 register()

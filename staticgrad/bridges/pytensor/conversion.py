@@ -3,38 +3,36 @@
 Input: inputs and outputs of PyTensor's variables, and for each input its shape, or its value. Output: placeholders and
 results in a new graph of ours.
 
-Of each variable of PyTensor a ``Translation`` knows a tensor of ours, or a *known* value: an array, a slice or None.
-Shapes are known, and what is computed of them and of constants is computed at once with PyTensor's own Python code; so
-sizes that a graph computes (of ``Reshape``, ``Alloc``, ``ARange``, slices, …) are numbers. A size that depends on
-values which only a run knows is refused.
+The walk is that of ``bridges/importer.py``. Shapes are known, and what is computed of them and of constants is computed
+at once with PyTensor's own Python code; so sizes that a graph computes (of ``Reshape``, ``Alloc``, ``ARange``, slices,
+…) are numbers. A size that depends on values which only a run knows is refused.
 
 One table, ``CONVERTERS``, has a function for each class of ops, by the class's name, since versions of PyTensor move
-classes between modules. A subclass is converted as the nearest class above it that is in the table.
+classes between modules. A subclass is converted as the nearest class above it that is in the table. Ops that apply
+another op to elements or to each of a batch ask the table for that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import ScalarType
 
-from staticgrad.base.errors import StaticGradError
-from staticgrad.base.frozen import frozen, record
-from staticgrad.base.types import dtype_of
+from staticgrad.base.errors import SourceLine
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import DTYPE_NAMES, Size, dtype_of
+from staticgrad.bridges.arrays import LARGEST_KNOWN
+from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import control_dependencies
 
-LARGEST_KNOWN = 1024  # elements of an array that is computed during the conversion
-DTYPES = frozenset({"bool", "float16", "float32", "float64"}) | {
-    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
-# How many elements the results of ops have that make much of few and small operands.
+# The number of elements that ops give which make much of few and small operands.
 LENGTHS: dict[str, Callable[[Sequence[Any]], float]] = {
     "ARange": lambda given: abs((given[1] - given[0]) / given[2]),
     "Alloc": lambda given: math.prod(map(int, given[1:])),
@@ -42,52 +40,15 @@ LENGTHS: dict[str, Callable[[Sequence[Any]], float]] = {
     "Eye": lambda given: int(given[0]) * int(given[1]),
     "Repeat": lambda given: given[0].size * int(np.max(given[1], initial=0)),
 }
-INNER = ("fgraph",)  # ops that have a graph of their own, whose nodes become known one by one
+
+CONVERTERS = Converters()
+converts = CONVERTERS.enter
 
 
-class RefusedError(StaticGradError, NotImplementedError):
-    """A node of a PyTensor graph that has no counterpart here.
-
-    Attributes:
-        reason: why.
-        node: the node; of a node inside an inner graph the outer one, as soon as it is left.
-        needs: the variable whose value would have to be known when the graph is converted, if this is the reason.
-    """
-
-    def __init__(self, reason: str, node: Any = None, needs: Variable | None = None) -> None:
-        self.reason, self.node, self.needs = reason, node, needs
-        name = "" if node is None else f"{type(node.op).__name__} ({node}): "
-        super().__init__(f"{name}{reason}")
-
-    def at(self, node: Any) -> RefusedError:
-        """The same, of this outer node."""
-        inner = "" if self.node is None or self.node is node else f"{type(self.node.op).__name__}: "
-        return RefusedError(inner + self.reason, node, self.needs)
-
-
-Converter = Callable[["Translation", Any], Any]
-CONVERTERS: dict[str, Converter] = {}
-
-
-def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Enter a function of a translation and a node, which gives a result for each output of the node, or a lone one."""
-
-    def enter(function: Converter) -> Converter:
-        for name in names:
-            if name in CONVERTERS:
-                raise ValueError(f"{name} is converted twice")
-            CONVERTERS[name] = function
-        return function
-
-    return enter
-
-
-def converter_of(op: Any) -> Converter | None:
-    """The function for an op, by its class or the nearest one above it that PyTensor defines."""
-    for cls in type(op).__mro__:
-        if cls.__name__ in CONVERTERS and cls.__module__.partition(".")[0] == "pytensor":
-            return CONVERTERS[cls.__name__]
-    return None
+def key_of(op: Any, table: Mapping[str, Any]) -> str:
+    """The name in a table of the op's class, or of the nearest one above it, that PyTensor defines; "" if none is."""
+    names = [cls.__name__ for cls in type(op).__mro__ if cls.__module__.partition(".")[0] == "pytensor"]
+    return next((name for name in names if name in table), "")
 
 
 def dtype_name(variable: Variable) -> str | None:
@@ -96,77 +57,105 @@ def dtype_name(variable: Variable) -> str | None:
     return dtype if hasattr(variable.type, "ndim") and not hasattr(variable.type, "format") else None
 
 
-def unsupported(node: Any) -> str | None:
-    """The reason why a node cannot be converted, as far as its op and its types say it; else None."""
-    if converter_of(node.op) is None:
-        return "this op is not converted"
-    for variable in (*node.inputs, *node.outputs):
+def require_static(node: Any, operand: Variable, shape: Sequence[Size], target: Sequence[Size]) -> None:
+    """Refuse to broadcast an operand of this shape along an axis of which its type does not say that its size is 1, as
+    PyTensor's own backends do.
+
+    Raises:
+        ValueError: there is such an axis.
+    """
+    for axis, (size, wanted) in enumerate(zip(shape, target[len(target) - len(shape) :])):
+        if size == 1 != wanted and operand.type.shape[axis] != 1:
+            raise ValueError(
+                f"Runtime broadcasting not allowed. {node}: {operand} has size 1 along axis {axis}, which its type does"
+                f" not say, where the shape is {tuple(target)}"
+            )
+
+
+def body_of(op: Any) -> SourceBody:
+    """The body of an op that has a graph of its own."""
+    return body_between(op.fgraph.inputs, op.fgraph.outputs)
+
+
+def body_between(inputs: Sequence[Variable], outputs: Sequence[Variable], known: Sequence[Variable] = ()) -> SourceBody:
+    """The nodes that compute outputs of inputs and of what else is known."""
+    return SourceBody(inputs, list(toposort(outputs, blockers=[*inputs, *known])), outputs)
+
+
+class _PyTensor(Dialect):
+    """A node is an ``Apply``, a variable a ``Variable``."""
+
+    system = "PyTensor"
+    converters = CONVERTERS
+    casts = True
+
+    def name(self, node: Any) -> str:
+        return type(node.op).__name__
+
+    def key(self, node: Any) -> str:
+        return key_of(node.op, CONVERTERS)
+
+    def constant(self, variable: Variable) -> Any:
+        if not isinstance(variable, Constant):
+            return super().constant(variable)
+        is_array = dtype_name(variable) is not None
+        return np.asarray(variable.data, variable.type.dtype) if is_array else variable.data
+
+    def declared(self, variable: Variable) -> SourceType | None:
         dtype = dtype_name(variable)
-        is_index = type(variable.type).__name__ in ("SliceType", "NoneTypeT")
-        if dtype is None and not is_index:
-            return f"{variable} of {variable.type} is no dense array"
-        if dtype is not None and dtype not in DTYPES:
-            return f"{variable} is of dtype {dtype}"
-    return None
+        is_number = isinstance(variable.type, ScalarType)  # in a function of one element, which is applied to many
+        return None if dtype is None else SourceType(np.dtype(dtype), None if is_number else variable.type.shape)
+
+    def bodies(self, node: Any) -> Iterator[SourceBody]:
+        return (body_of(op) for op in _applied(node.op) if hasattr(op, "fgraph"))
+
+    def source(self, node: Any) -> SourceLine | None:
+        trace = getattr(node.outputs[0].tag, "trace", None)  # a list of frames, or of such lists
+        while isinstance(trace, list):
+            trace = trace[-1] if trace else None
+        return None if trace is None else SourceLine(*trace[:3])
+
+    def objects_to(self, node: Any) -> Iterator[tuple[str, str]]:
+        for op in _applied(node.op):
+            if not key_of(op, CONVERTERS):
+                yield type(op).__name__, "this op is not converted"
+        for variable in (*node.inputs, *node.outputs):
+            dtype = dtype_name(variable)
+            if dtype is None and type(variable.type).__name__ not in ("SliceType", "NoneTypeT"):
+                yield self.name(node), f"{variable} of {variable.type} is no dense array"
+            if dtype is not None and dtype not in DTYPE_NAMES:
+                yield self.name(node), f"{variable} is of dtype {dtype}"
+
+    def compute(self, node: Any, given: Sequence[Any]) -> list[Any] | None:
+        if hasattr(node.op, "fgraph"):
+            return None  # its nodes become known one by one
+        if any(np.ndim(value) > getattr(v.type, "ndim", 0) for v, value in zip(node.inputs, given)):
+            return None  # a function of one element, applied to many
+        length = LENGTHS.get(type(node.op).__name__)
+        return None if length is not None and length(given) > LARGEST_KNOWN else perform(node, given)
 
 
-@record
-class Translation:
-    """A tensor of ours, or a known value, for each of PyTensor's variables; see the module."""
+PYTENSOR = _PyTensor()
 
-    values: dict[Variable, Any] = field(default_factory=dict)
-    failures: dict[str, tuple[type[Exception], str]] = field(default_factory=dict)  # of checks, by their message here
-    _arrays: dict[Tensor, Any] = field(default_factory=dict)  # of constants, what they were made of
 
-    def inner(self, inputs: Sequence[Variable], values: Sequence[Any]) -> Translation:
-        """A translation of an inner graph, given what its inputs are."""
-        return Translation(dict(zip(inputs, values, strict=True)), self.failures)
+def _applied(op: Any) -> Iterator[Any]:
+    """An op, and the one that it applies to each element or to each of a batch."""
+    yield op
+    for name in ("scalar_op", "core_op"):
+        if hasattr(op, name):
+            yield from _applied(getattr(op, name))
 
-    # -- what converters ask --------------------------------------------------------------------------------------
 
-    def value(self, variable: Variable) -> Any:
-        """A tensor, an array, a slice or None."""
-        if variable not in self.values and isinstance(variable, Constant):
-            data = variable.data
-            is_array = dtype_name(variable) is not None
-            self.values[variable] = np.asarray(data, variable.type.dtype) if is_array else data
-        return self.values[variable]
+class Translation(SourceScope):
+    """A tensor of ours, or a known value (an array, a slice or None), for each of PyTensor's variables.
 
-    def tensor(self, variable: Variable) -> Tensor:
-        value = self.value(variable)
-        if isinstance(value, Tensor):
-            return value
-        lifted = self.values[variable] = o.constant(value, dtype_of(value.dtype))
-        self._arrays[lifted] = value
-        return lifted
+    Attributes:
+        failures: for the message of a check that was declared, the exception that PyTensor would raise.
+    """
 
-    def tensors(self, variables: Iterable[Variable]) -> list[Tensor]:
-        return [self.tensor(variable) for variable in variables]
-
-    def shape(self, variable: Variable) -> tuple[int, ...]:
-        return tuple(self.value(variable).shape)
-
-    def find(self, variable: Variable) -> Any:
-        """The value if it is known, else the tensor."""
-        value = self.value(variable)
-        return self._arrays.get(value, value) if isinstance(value, Tensor) else value
-
-    def is_known(self, variable: Variable) -> bool:
-        return not isinstance(self.find(variable), Tensor)
-
-    def known(self, variable: Variable, what: str) -> Any:
-        """The array that a variable is.
-
-        Raises:
-            RefusedError: only a run knows it.
-        """
-        value = self.find(variable)
-        if isinstance(value, Tensor):
-            raise RefusedError(f"{what} depends on values that only a run knows", needs=variable)
-        return value
-
-    def known_sizes(self, variables: Iterable[Variable], what: str = "the shape of the result") -> tuple[int, ...]:
-        return tuple(int(self.known(variable, what)) for variable in variables)
+    def __init__(self, values: Mapping[Variable, Any] | None = None) -> None:
+        super().__init__(PYTENSOR, {} if values is None else values)
+        self.failures: dict[str, tuple[type[Exception], str]] = {}
 
     def checked(self, x: Tensor, condition: Tensor, error: type[Exception], message: str) -> Tensor:
         """``x``, which a run gives only where the condition holds; else it raises the error."""
@@ -175,70 +164,11 @@ class Translation:
         with control_dependencies([o.assert_(condition, text)]):
             return o.identity(x)
 
-    # -- the conversion -------------------------------------------------------------------------------------------
-
     def convert(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Any]:
         """The values of the outputs, each a tensor or something known."""
-        known = [variable for variable in self.values if variable not in inputs]
-        for node in toposort(outputs, blockers=[*inputs, *known]):
-            if not all(output in self.values for output in node.outputs):
-                self.convert_node(node)
-        return [self.value(output) for output in outputs]
-
-    def convert_node(self, node: Any) -> None:
-        """Enter what the outputs of a node are.
-
-        Raises:
-            RefusedError: the node has no counterpart.
-        """
-        reason = unsupported(node)
-        if reason is not None:
-            raise RefusedError(reason, node)
-        try:
-            results = self._computed(node)
-            if results is None:
-                convert = converter_of(node.op)
-                assert convert is not None
-                results = convert(self, node)
-        except RefusedError as error:
-            raise error.at(node) from error
-        except Exception as error:
-            error.add_note(f"in the conversion of PyTensor's node {node}")
-            raise
-        if not isinstance(results, (list, tuple)):
-            results = [results]
-        for output, result in zip(node.outputs, results, strict=True):
-            self.values[output] = _as_declared(output, result)
-
-    def _computed(self, node: Any) -> list[Any] | None:
-        """The results where the operands are known and few; they are computed by PyTensor in Python."""
-        if any(hasattr(node.op, name) for name in INNER):
-            return None
-        if not all(variable in self.values or isinstance(variable, Constant) for variable in node.inputs):
-            return None
-        given = [self.find(variable) for variable in node.inputs]
-        if any(isinstance(value, Tensor) for value in given):
-            return None
-        if any(isinstance(value, np.ndarray) and value.size > LARGEST_KNOWN for value in given):
-            return None
-        if any(np.ndim(value) > getattr(v.type, "ndim", 0) for v, value in zip(node.inputs, given)):
-            return None  # a function of one element, applied to many
-        length = LENGTHS.get(type(node.op).__name__)
-        if length is not None and length(given) > LARGEST_KNOWN:
-            return None
-        results = perform(node, given)
-        large = any(isinstance(result, np.ndarray) and result.size > LARGEST_KNOWN for result in results)
-        return None if large else results
-
-
-def _as_declared(output: Variable, result: Any) -> Any:
-    """A result in the dtype that PyTensor has declared."""
-    dtype = dtype_name(output)
-    if dtype is None or not isinstance(result, (Tensor, np.ndarray, np.generic)):
-        return result
-    if isinstance(result, Tensor):
-        return result if result.dtype == np.dtype(dtype) else o.astype(result, dtype_of(np.dtype(dtype)))
-    return np.asarray(result, dtype)
+        body = body_between(inputs, outputs, list(self.values))
+        PYTENSOR.require(body)
+        return self.walk(body)
 
 
 def perform(node: Any, given: Sequence[Any]) -> list[Any]:
@@ -303,9 +233,11 @@ def convert(
     """
     values = {} if values is None else values
     given: list[Sequence[int] | None] = [None] * len(inputs) if shapes is None else list(shapes)
+    known = {v: np.asarray(a, v.type.dtype) if dtype_name(v) is not None else a for v, a in values.items()}
+    body = body_between(inputs, outputs, list(known))
+    PYTENSOR.require(body)
     declared = Graph() if graph is None else graph
     with declared:
-        known = {v: np.asarray(a, v.type.dtype) if dtype_name(v) is not None else a for v, a in values.items()}
         translation = Translation(known)
         placeholders: list[Tensor | None] = []
         for number, (variable, shape) in enumerate(zip(inputs, given, strict=True)):
@@ -313,7 +245,7 @@ def convert(
                 placeholders.append(None)
                 continue
             dtype = dtype_name(variable)
-            if dtype not in DTYPES:
+            if dtype not in DTYPE_NAMES:
                 raise RefusedError(
                     f"input {number} ({variable}) is of {variable.type}, no dense array of a known dtype"
                 )
@@ -324,7 +256,7 @@ def convert(
             x = o.placeholder(tuple(map(int, shape)), dtype_of(np.dtype(dtype)), name=name)
             placeholders.append(x)
             translation.values[variable] = x
-        translation.convert(list(inputs), list(outputs))
+        translation.walk(body)
         results = translation.tensors(outputs)
     return Conversion(declared, placeholders, results, translation.failures)
 

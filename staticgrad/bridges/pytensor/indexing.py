@@ -6,39 +6,32 @@ import math
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Variable
 
-from staticgrad.bridges.pytensor.conversion import RefusedError, Translation, converts
-from staticgrad.bridges.pytensor.scalars import cast
+from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.pytensor.conversion import Translation, converts, require_static
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
 def _index(at: Translation, node: Any, first: int) -> tuple[Any, ...]:
     """The key of ``x[...]``: the operands from ``first`` on, where ``idx_list`` says they stand, or as they are."""
-    operands = list(node.inputs[first:])
+    operands = iter(node.inputs[first:])
     template = getattr(node.op, "idx_list", None)
     if template is None or type(node.op).__name__ in ("AdvancedSubtensor1", "AdvancedIncSubtensor1"):
-        entries: list[Any] = operands
-    else:
-        entries = []
-        for entry in template:
-            if isinstance(entry, slice):
-                parts = [None if p is None else operands.pop(0) for p in (entry.start, entry.stop, entry.step)]
-                entries.append(slice(*parts))
-            else:
-                entries.append(operands.pop(0))
+        template = [None] * (len(node.inputs) - first)
     key: list[Any] = []
-    for entry in entries:
-        value = entry if isinstance(entry, slice) else at.find(entry)
+    for entry in template:
+        if isinstance(entry, slice):
+            value: Any = slice(*(None if p is None else next(operands) for p in (entry.start, entry.stop, entry.step)))
+        else:
+            value = at.value(operand := next(operands))
         if isinstance(value, slice):
             key.append(slice(*(_bound(at, part) for part in (value.start, value.stop, value.step))))
-        elif value is None:
-            key.append(None)
-        elif isinstance(value, Tensor):
-            if value.dtype == bool:
-                raise RefusedError(
-                    "the size of what a mask chooses depends on values that only a run knows", needs=entry
-                )
+        elif isinstance(value, Tensor) and value.dtype == bool:
+            raise RefusedError("the size of what a mask chooses depends on values that only a run knows", needs=operand)
+        elif value is None or isinstance(value, Tensor):
             key.append(value)
         elif value.dtype == bool:
             key += np.nonzero(value)
@@ -48,10 +41,9 @@ def _index(at: Translation, node: Any, first: int) -> tuple[Any, ...]:
 
 
 def _bound(at: Translation, part: Any) -> int | None:
-    if part is None or isinstance(part, (int, np.integer)):
-        return None if part is None else int(part)
-    known = at.known(part, "the size of a slice") if not isinstance(part, np.ndarray) else part
-    return None if known is None else int(known)
+    if isinstance(part, Variable):
+        part = at.known(part, "the size of a slice")
+    return None if part is None else int(part)
 
 
 @converts("MakeSlice")
@@ -76,24 +68,12 @@ def write(at: Translation, node: Any) -> Tensor:
         return _write_masked(at, node, x, y, sets)
     key = _index(at, node, 2)
     if type(node.op).__name__ == "AdvancedIncSubtensor1":
-        _check_broadcast(node, x, y, key[0])
+        require_static(node, node.inputs[1], y.shape, (*key[0].shape, *x.shape[1:]))
     if x.dtype == bool and not sets:
         raise RefusedError("bools are not added at an index")
     if not sets and getattr(node.op, "ignore_duplicates", False):  # as x[key] += y of NumPy
         return o.scatter(x, key, x[key] + y)
     return o.scatter(x, key, y, mode="set" if sets else "add")
-
-
-def _check_broadcast(node: Any, x: Tensor, y: Tensor, index: Any) -> None:
-    """PyTensor broadcasts only along axes whose static size is 1."""
-    target = (*index.shape, *x.shape[1:])
-    static = node.inputs[1].type.shape
-    for size, expected, declared in zip(y.shape[::-1], target[::-1], static[::-1]):
-        if size == 1 and expected != 1 and declared != 1:
-            raise ValueError(
-                "Runtime broadcasting not allowed. "
-                f"{node}: {node.inputs[1]} of shape {y.shape} is written where the shape is {target}"
-            )
 
 
 def _write_masked(at: Translation, node: Any, x: Tensor, y: Tensor, sets: bool) -> Tensor:

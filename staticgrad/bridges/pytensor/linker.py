@@ -25,7 +25,9 @@ from pytensor.scalar.basic import ScalarType
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.base.recent import KEPT_PROGRAMS, Recent
-from staticgrad.bridges.pytensor.conversion import DTYPES, RefusedError, convert, dtype_name, unsupported
+from staticgrad.base.types import DTYPE_NAMES
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.pytensor.conversion import PYTENSOR, convert, dtype_name
 from staticgrad.runtime.session.session import Session
 
 MOST_VALUES = 16  # for which a part is compiled apart
@@ -33,7 +35,7 @@ LARGEST_VALUE = 16  # elements of an operand whose values programs are compiled 
 
 
 def is_dense(variable: Variable) -> bool:
-    return dtype_name(variable) in DTYPES
+    return dtype_name(variable) in DTYPE_NAMES
 
 
 def may_be_known(variable: Variable) -> bool:
@@ -146,15 +148,14 @@ class PartedProgram:
         self.fgraph, self.order, self.storage = fgraph, order, storage
         self.strict, self.num_threads = strict, num_threads
         self.computed = {v: [True] for v in storage}
+        objections = PYTENSOR.objections(order)
+        if strict and objections:
+            raise PYTENSOR.refusal(objections)
         self.refused: dict[Any, str] = {}
+        for each in objections:
+            self.refused.setdefault(each.outer, each.text)
         self.by_value: dict[Variable, set[Any]] = {}
         self._members = set(order)
-        for node in order:
-            reason = unsupported(node)
-            if reason is not None:
-                if strict:
-                    raise RefusedError(reason, node)
-                self.refused[node] = reason
         self._divide()
 
     def __str__(self) -> str:

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.types import dtype_of
-from staticgrad.bridges.pytensor.conversion import RefusedError, Translation, converts
-from staticgrad.bridges.pytensor.scalars import cast
+from staticgrad.bridges.arrays import as_tensors, cast
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.pytensor.conversion import Translation, body_of, converts
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -36,7 +37,7 @@ def if_else(at: Translation, node: Any) -> list[Any]:
     condition, *values = node.inputs
     chosen, other = values[:count], values[count:]
     if at.is_known(condition):
-        return [at.value(v) for v in (chosen if np.any(at.find(condition)) else other)]
+        return [at.value(v) for v in (chosen if np.any(at.value(condition)) else other)]
     pairs = list(zip(at.tensors(chosen), at.tensors(other)))
     if any(x.shape != y.shape for x, y in pairs):
         raise RefusedError("the branches have results of different shapes")
@@ -74,7 +75,7 @@ class ScanParts:
             self.mixed_in.append([tap - oldest for tap in reads])
             self.mixed_out.append([tap - oldest for tap in writes])
             self.widths.append(max(*self.mixed_in[-1], *self.mixed_out[-1], 0) + 1)
-        self.inner_inputs, self.inner_outputs = list(op.fgraph.inputs), list(op.fgraph.outputs)
+        self.body = body_of(op)
 
 
 def _untraced(info: Any) -> int:
@@ -116,9 +117,7 @@ class Turn:
             *carried,
             *parts.constants,
         ]
-        inner = at.inner(parts.inner_inputs, given)
-        inner.convert(parts.inner_inputs, parts.inner_outputs)
-        results = iter(inner.tensors(parts.inner_outputs))
+        results = iter(as_tensors(at.call(parts.body, given)))
         self.mixed = [list(window) for window in mixed]
         for window, taps in zip(self.mixed, parts.mixed_out):
             for tap in taps:
@@ -198,7 +197,7 @@ def _until(at: Translation, node: Any, parts: ScanParts) -> list[Tensor]:
         left = [window[0] for window in states]
         return number + 1, done.stop != 0, left, done.states, done.carried, done.results
 
-    zero = o.constant(0, dtype_of(np.dtype(np.int64)))
+    zero = o.constant(0, dtype_of(np.int64))
     _, _, left, states, carried, results = o.while_loop(
         lambda state: ~state[1] & (state[0] < parts.steps),
         lambda state: turn(state[0], state[3], state[4]),

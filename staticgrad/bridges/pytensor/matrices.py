@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.bridges.pytensor.conversion import CONVERTERS, RefusedError, Translation, converter_of, converts
-from staticgrad.bridges.pytensor.scalars import cast
+from staticgrad.bridges.arrays import cast, promoted, spread
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.pytensor.conversion import Translation, converts, key_of, require_static
 from staticgrad.compiler.autodiff.batching import vmap
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -25,9 +26,8 @@ def on_last_axes(*names: str) -> Callable[[Batched], Batched]:
         def convert(at: Translation, node: Any) -> Any:
             return function(node.op, *floating(node, at.tensors(node.inputs)))
 
-        for name in names:
-            BATCHED[name] = function
-            CONVERTERS[name] = convert
+        BATCHED.update(dict.fromkeys(names, function))
+        converts(*names)(convert)
         return function
 
     return enter
@@ -45,11 +45,6 @@ def floating(node: Any, operands: list[Tensor]) -> list[Tensor]:
 @on_last_axes("Dot", "Dot22", "MatMul")
 def dot(op: Any, x: Tensor, y: Tensor) -> Tensor:
     return product(*promoted(x, y))
-
-
-def promoted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    dtype = np.promote_types(x.dtype, y.dtype)
-    return cast(x, dtype), cast(y, dtype)
 
 
 @on_last_axes("BatchedDot")
@@ -87,7 +82,7 @@ def gemm(at: Translation, node: Any) -> Tensor:
 
 def _without_old(at: Translation, factor: Any, new: Tensor, old: Tensor, beta: Tensor) -> Tensor:
     """BLAS does not read what it multiplies by 0, which may be no number."""
-    is_zero = at.is_known(factor) and not np.any(at.find(factor))
+    is_zero = at.is_known(factor) and not np.any(at.value(factor))
     return o.broadcast_to(new, old.shape) if is_zero else new + beta * old
 
 
@@ -246,28 +241,17 @@ def blockwise(at: Translation, node: Any) -> list[Any]:
     """Ops that work on the last axes here, too, get the batch; others are declared for one example."""
     op = node.op
     core = op.core_op
-    operands = [at.find(v) for v in node.inputs]
+    operands = [at.value(v) for v in node.inputs]
     ranks = [x.ndim - len(signature) for x, signature in zip(operands, op.inputs_sig, strict=True)]
     shapes = [x.shape[:rank] for x, rank in zip(operands, ranks)]
     batch = np.broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes):
-        for axis, size in enumerate(shape):
-            if size == 1 and batch[axis] != 1 and variable.type.shape[axis] != 1:
-                raise ValueError(
-                    f"Runtime broadcasting not allowed. {node}: {variable} has size 1 along batch axis {axis}, which"
-                    " its type does not say"
-                )
-    name = next((cls.__name__ for cls in type(core).__mro__ if cls.__name__ in BATCHED), None)
-    if name is not None and not (name == "Dot" and any(len(signature) < 2 for signature in op.inputs_sig)):
+        require_static(node, variable, shape, batch)
+    name = key_of(core, BATCHED)
+    if name and not (name == "Dot" and any(len(signature) < 2 for signature in op.inputs_sig)):
         tensors = floating(node, at.tensors(node.inputs))
-        spread = [
-            x if shape == batch else o.broadcast_to(x, (*batch, *x.shape[rank:]))
-            for x, shape, rank in zip(tensors, shapes, ranks)
-        ]
-        found = BATCHED[name](core, *spread)
+        found = BATCHED[name](core, *(spread(x, (*batch, *x.shape[rank:])) for x, rank in zip(tensors, ranks)))
         return found if isinstance(found, list) else [found]
-    if converter_of(core) is None:
-        raise RefusedError(f"{core} is not converted")
     return _one_by_one(at, node, batch, ranks)
 
 
@@ -276,7 +260,7 @@ def _one_by_one(at: Translation, node: Any, batch: tuple[int, ...], ranks: list[
     flags: list[bool] = []  # which operands are the same for all
     given: list[Any] = []
     for variable, rank in zip(node.inputs, ranks):
-        value = at.find(variable)
+        value = at.value(variable)
         same = not isinstance(value, Tensor) and math.prod(value.shape[:rank]) == 1
         flags.append(same)
         if same:
@@ -290,7 +274,7 @@ def _one_by_one(at: Translation, node: Any, batch: tuple[int, ...], ranks: list[
         rest = iter(xs)
         values = [value if same else next(rest) for value, same in zip(given, flags)]
         inner = at.inner(one.inputs, values)
-        inner.convert_node(one)
+        inner.declare_node(one)
         return inner.tensors(one.outputs)
 
     examples = [value for value, same in zip(given, flags) if not same]

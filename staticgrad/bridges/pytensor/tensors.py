@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.types import dtype_of
-from staticgrad.bridges.pytensor.conversion import RefusedError, Translation, converts
-from staticgrad.bridges.pytensor.scalars import apply, cast
+from staticgrad.bridges.arrays import cast, promoted, spread
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.pytensor.conversion import Translation, body_of, converts, require_static
+from staticgrad.bridges.pytensor.scalars import apply
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 Reduction = Callable[..., Tensor]
-
-
-def _dtype(name: str) -> np.dtype:
-    return dtype_of(np.dtype(name))
 
 
 # -- elementwise and reduced -------------------------------------------------------------------------------------------
@@ -26,21 +24,11 @@ def _dtype(name: str) -> np.dtype:
 
 @converts("Elemwise")
 def elemwise(at: Translation, node: Any) -> list[Tensor]:
-    """PyTensor broadcasts only along axes whose static size is 1; that is checked here as its own backends do."""
-    operands = [at.find(v) for v in node.inputs]
-    shapes = [x.shape for x in operands]
-    for axis, sizes in enumerate(zip(*shapes)):
-        largest = max(sizes, key=lambda size: size != 1)
-        for variable, size in zip(node.inputs, sizes):
-            if size == 1 and largest != 1 and variable.type.shape[axis] != 1:
-                raise ValueError(
-                    "Runtime broadcasting not allowed. "
-                    f"{node}: {variable} has size 1 along axis {axis}, which its type does not say, and another "
-                    f"operand {largest}"
-                )
-    shape = np.broadcast_shapes(*shapes)
-    results = apply(at, node.op.scalar_op, operands, node.outputs[0].type.dtype)
-    return [x if x.shape == shape else o.broadcast_to(x, shape) for x in results]
+    operands = [at.value(v) for v in node.inputs]
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    for variable, x in zip(node.inputs, operands):
+        require_static(node, variable, x.shape, shape)
+    return [spread(x, shape) for x in apply(at, node.op.scalar_op, operands, node.outputs[0].type.dtype)]
 
 
 @converts("DimShuffle")
@@ -113,7 +101,7 @@ def _flat_last(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 @converts("CumOp")
 def cumulative(at: Translation, node: Any) -> Tensor:
-    x, axis, dtype = at.tensor(node.inputs[0]), node.op.axis, _dtype(node.outputs[0].type.dtype)
+    x, axis, dtype = at.tensor(node.inputs[0]), node.op.axis, dtype_of(node.outputs[0].type.dtype)
     if axis is None:
         x, axis = o.reshape(x, (-1,)), 0
     function = o.cumulative_sum if node.op.mode == "add" else o.cumulative_prod
@@ -202,7 +190,7 @@ def split_dims(at: Translation, node: Any) -> Tensor:
 
 @converts("MakeVector")
 def make_vector(at: Translation, node: Any) -> Tensor:
-    dtype = _dtype(node.outputs[0].type.dtype)
+    dtype = dtype_of(node.outputs[0].type.dtype)
     return o.stack([cast(x, dtype) for x in at.tensors(node.inputs)]) if node.inputs else o.zeros(0, dtype=dtype)
 
 
@@ -240,19 +228,13 @@ def split(at: Translation, node: Any) -> list[Tensor]:
 def alloc(at: Translation, node: Any) -> Tensor:
     value, *sizes = node.inputs
     x, target = at.tensor(value), at.known_sizes(sizes)
-    offset = len(target) - x.ndim
-    for axis, size in enumerate(x.shape):
-        if size == 1 and target[offset + axis] != 1 and value.type.shape[axis] != 1:
-            raise ValueError(
-                "Runtime broadcasting not allowed. "
-                f"{node}: {value} has size 1 along axis {axis}, which its type does not say"
-            )
+    require_static(node, value, x.shape, target)
     return o.broadcast_to(x, target)
 
 
 @converts("AllocEmpty")
 def alloc_empty(at: Translation, node: Any) -> Tensor:
-    return o.zeros(at.known_sizes(node.inputs), dtype=_dtype(node.op.dtype))
+    return o.zeros(at.known_sizes(node.inputs), dtype=dtype_of(node.op.dtype))
 
 
 @converts("ARange")
@@ -260,13 +242,13 @@ def arange(at: Translation, node: Any) -> Tensor:
     start, stop, step = (at.known(v, "the length of the result").item() for v in node.inputs)
     length = max(0, math.ceil((stop - start) / step))
     dtype = node.outputs[0].type.dtype
-    return cast(o.arange(length, dtype=_dtype("int64")), dtype) * np.array(step, dtype) + np.array(start, dtype)
+    return cast(o.arange(length, dtype=dtype_of("int64")), dtype) * np.array(step, dtype) + np.array(start, dtype)
 
 
 @converts("Eye")
 def eye(at: Translation, node: Any) -> Tensor:
     n, m, k = at.known_sizes(node.inputs)
-    return o.eye(n, m, k=k, dtype=_dtype(node.op.dtype))
+    return o.eye(n, m, k=k, dtype=dtype_of(node.op.dtype))
 
 
 @converts("ExtractDiag")
@@ -320,8 +302,7 @@ def arg_sort(at: Translation, node: Any) -> Tensor:
 @converts("SearchsortedOp")
 def searchsorted(at: Translation, node: Any) -> Tensor:
     x, v, *sorter = at.tensors(node.inputs)
-    common = np.promote_types(x.dtype, v.dtype)
-    x, v = cast(x, common), cast(v, common)
+    x, v = promoted(x, v)
     return o.searchsorted(x, v, side=node.op.side, sorter=sorter[0] if sorter else None)
 
 
@@ -370,7 +351,7 @@ def check_and_raise(at: Translation, node: Any) -> Any:
     if not isinstance(value, (Tensor, np.ndarray)):
         raise RefusedError("what is checked is no array")
     for condition in conditions:
-        holds = at.find(condition)
+        holds = at.value(condition)
         if isinstance(holds, Tensor) or not np.all(holds):
             checked = value if isinstance(value, Tensor) else at.tensor(x)
             value = at.checked(checked, o.all(at.tensor(condition) != 0), node.op.exc_type, node.op.msg)
@@ -379,5 +360,4 @@ def check_and_raise(at: Translation, node: Any) -> Any:
 
 @converts("OpFromGraph")
 def op_from_graph(at: Translation, node: Any) -> list[Any]:
-    inputs, outputs = node.op.fgraph.inputs, node.op.fgraph.outputs
-    return at.inner(inputs, [at.value(v) for v in node.inputs]).convert(inputs, outputs)
+    return at.call(body_of(node.op), [at.value(v) for v in node.inputs])
