@@ -54,7 +54,8 @@ from staticgrad.compiler.regions.interventions import Intervention, intervention
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.choice import ResidualChoice
 from staticgrad.compiler.tapes.reads import Derived, Reads
-from staticgrad.graph.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.hooks import AccumulationHook, HookCall
 from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.graph.scopes import isolated, unscoped
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK

@@ -25,7 +25,8 @@ from staticgrad.base.errors import GraphError, PromotionWarning, called_for, ref
 from staticgrad.base.hints import AbstractAnswering, answer
 from staticgrad.base.reach import reach
 from staticgrad.base.types import Shape, computed, float64, int64, integer, is_floating
-from staticgrad.graph.graph import FROZEN, Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.graph.hooks import FROZEN
 from staticgrad.graph.lifting import lift
 from staticgrad.graph.naming import Holder, Origin, variables_of
 from staticgrad.graph.optable import FUNCTIONS as o
