@@ -26,7 +26,8 @@ from staticgrad.base.reach import reach
 from staticgrad.base.types import Shape, is_floating
 from staticgrad.compiler.autodiff.again import Recomputer
 from staticgrad.compiler.autodiff.scope import DerivativeScope, passes_gradients, scope_of
-from staticgrad.graph.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
+from staticgrad.graph.graph import GradientCall, Graph, Node, Tensor
+from staticgrad.graph.hooks import HOOKED, Hook, HookCall
 from staticgrad.graph.lifting import graph_of, instead, lift
 from staticgrad.graph.optable import FUNCTIONS, Op, Primal
 from staticgrad.graph.scopes import control_dependencies, in_derivative, independent_now, isolated

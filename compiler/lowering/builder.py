@@ -40,7 +40,8 @@ from staticgrad.compiler.kernels.nest import (
     Store,
 )
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program.memories import Memory
+from staticgrad.compiler.program.memories import Memory, Operand
+from staticgrad.compiler.program.step import Step
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.elementwise.copies import AstypeAttributes
@@ -332,3 +333,14 @@ class NestBuilder:
         stores = {i.access for i in self.body if isinstance(i, Store) and i.access.arg == arg}
         loads = {i.access for i in self.body if isinstance(i, Load) and i.access.arg == arg}
         return loads <= stores
+
+
+def nest_step(builder: NestBuilder, name: str, family: str, nodes: Sequence[Node], fills: bool = False) -> Step:
+    """The step of a finished nest, which computes some nodes."""
+    nest = builder.nest()
+    computes = sum(isinstance(instr, (Compute, Reduce)) for instr in nest.body)
+    return Step(
+        name, family, nest, tuple(Operand(m) for m in builder.args if not isinstance(m, Raw)),
+        tuple(builder.loaded()), tuple(dict.fromkeys(builder.stored)), tuple(dict.fromkeys(builder.added)),
+        fills=fills, source=nodes[-1].source, serial=nodes[-1].serial, flops=computes * math.prod(nest.dims),
+    )  # fmt: skip

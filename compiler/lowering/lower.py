@@ -11,48 +11,32 @@ fail runs after it; then the write is *deferred* to a copy at the end.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.base.extents import is_open, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
-from staticgrad.base.types import bool_, int64, sizes
+from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
-from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
-from staticgrad.compiler.kernels.nest import Compute, Reduce
-from staticgrad.compiler.kernels.routines import lone_kernel
-from staticgrad.compiler.lowering.builder import NestBuilder, Raw
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution
+from staticgrad.compiler.lowering.builder import NestBuilder, Raw, nest_step
+from staticgrad.compiler.lowering.control import LowerPart, control_steps
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
+from staticgrad.compiler.lowering.lone import CHECKS, call_step, check_steps, collective_step, routine_step
+from staticgrad.compiler.lowering.matrices import contraction_of, convolution_of
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.plans.planner import KernelPlanner
-from staticgrad.compiler.program.memories import Memory, Operand, Temp
+from staticgrad.compiler.program.memories import Memory, Operand
 from staticgrad.compiler.program.schedule import ancestors, dependencies, unordered
-from staticgrad.compiler.program.slots import CallbackSlot, Check, CheckKind, Slot, collective_slot
-from staticgrad.compiler.program.step import Branch, Loop, PackedFeed, Part, Step, lent_slots
+from staticgrad.compiler.program.slots import Slot
+from staticgrad.compiler.program.step import Step
 from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Op
-from staticgrad.ops.collectives import COLLECTIVES, REDUCE_WAIT
+from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
-from staticgrad.ops.control.bodies import bodies_of
-from staticgrad.ops.control.loops import LoopAttributes
-from staticgrad.ops.convolution import CONVOLUTION, CONVOLUTION_INPUT_GRAD, CONVOLUTION_WEIGHT_GRAD
-from staticgrad.ops.effects import ASSERTION, ASSIGN, BOUNDS_CHECK, GROUP, NUMERICS_CHECK, PRINT, PY_CALL
+from staticgrad.ops.effects import ASSIGN, GROUP, PRINT, PY_CALL
 from staticgrad.ops.windows import FOLD
-
-# Makes a function of its own of a body whose feeds from a number on, if one is given, are the same in many turns.
-LowerPart = Callable[[Region, int | None], Part]
-ENOUGH_TURNS = 8  # of a loop: what is saved in them is a multiple of what packing an operand costs
-
-# What a convolution computes, and which of the product's three tensors its operands and its result are.
-_CONVOLUTIONS: dict[Op, tuple[Direction, str]] = {
-    CONVOLUTION: ("forward", "xwy"),
-    CONVOLUTION_INPUT_GRAD: ("input_grad", "ywx"),
-    CONVOLUTION_WEIGHT_GRAD: ("weight_grad", "xyw"),
-}
-_CHECKS: dict[Op, CheckKind] = {BOUNDS_CHECK: "bounds", ASSERTION: "assertion", NUMERICS_CHECK: "numerics"}
 
 
 @frozen
@@ -122,16 +106,24 @@ class Lowering:
         return node if node.op.filled is None or node.inputs[node.op.filled] is x else None
 
     def _store_state(self, builder: NestBuilder, x: Tensor, node: Node) -> None:
-        address = dot_address(builder.place_of(x), row_major(sizes(x.shape)))
-        value = builder.values[x]
+        memory = self._write_state(builder, x, node, builder.values[x], builder.place_of(x))
+        if not builder.check_in_place(memory):
+            self.clashing.add(node)
+
+    def _write_state(
+        self, builder: NestBuilder, x: Tensor, node: Node, value: int, where: tuple[Affine, ...]
+    ) -> Memory:
+        """Store the element ``value`` of ``x``, which is at ``where``, as ``node`` says: in a variable or, added to
+        what is there, in a gradient."""
+        address = dot_address(where, row_major(sizes(x.shape)))
+        memory: Memory
         if node.op is ASSIGN:
-            memory: Memory = self.places.state(node.attrs.key)
+            memory = self.places.state(node.attrs.key)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
             value = builder.accumulated(memory, address, value, x.dtype)
         builder.store(value, memory, x.dtype, address)
-        if not builder.check_in_place(memory):
-            self.clashing.add(node)
+        return memory
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self.places, group.domain, group.axes or ())
@@ -141,16 +133,8 @@ class Lowering:
 
     def _add_nest(
         self, builder: NestBuilder, name: str, family: str, nodes: Sequence[Node], fills: bool = False
-    ) -> Step:
-        nest = builder.nest()
-        computes = sum(isinstance(instr, (Compute, Reduce)) for instr in nest.body)
-        step = Step(
-            name, family, nest, tuple(Operand(m) for m in builder.args if not isinstance(m, Raw)),
-            tuple(builder.loaded()), tuple(dict.fromkeys(builder.stored)), tuple(dict.fromkeys(builder.added)),
-            fills=fills, source=nodes[-1].source, serial=nodes[-1].serial, flops=computes * math.prod(nest.dims),
-        )  # fmt: skip
-        self._append(step, nodes)
-        return step
+    ) -> None:
+        self._append(nest_step(builder, name, family, nodes, fills), nodes)
 
     def _append(self, step: Step, nodes: Sequence[Node]) -> None:
         self.steps.append(step)
@@ -164,7 +148,11 @@ class Lowering:
         assert node is not None
         result = node.outputs[0]
         needed = result in self.escaping.get(group, set()) or not group.nodes
-        kernel, operands = self._contraction(node, needed) if node.op is DOT else self._convolution(node)
+        kernel: Contraction | Convolution
+        if node.op is DOT:
+            kernel, operands = contraction_of(node, self.places, needed, self.blockings)
+        else:
+            kernel, operands = convolution_of(node, self.places)
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
@@ -193,35 +181,6 @@ class Lowering:
         )  # fmt: skip
         self._append(step, group.members)
 
-    def _contraction(self, node: Node, stored: bool) -> tuple[Contraction | Convolution, list[Operand]]:
-        a, b = node.inputs
-        *batch, m, k = sizes(a.shape)
-        n = sizes(b.shape)[-1]
-        (a_operand, a_strides), (b_operand, b_strides) = self.places.strided(a), self.places.strided(b)
-        c_strides = self.places.strides_of(node.outputs[0])
-        kernel = Contraction(a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides)
-        blocking = self.blockings.get(replace(kernel, store_raw=stored))
-        return replace(kernel, blocking=blocking), [a_operand, b_operand]
-
-    def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
-        attrs = node.attrs
-        direction, roles = _CONVOLUTIONS[node.op]
-        (first, first_strides), (second, second_strides) = map(self.places.strided, node.inputs)
-        result_strides = self.places.strides_of(node.outputs[0])
-        operands = (*node.inputs, *node.outputs)
-        tensors = dict(zip(roles, operands, strict=True))
-        found = map(_four, map(sizes, (x.shape for x in operands)), (first_strides, second_strides, result_strides))
-        strides = dict(zip(roles, found, strict=True))
-        n, c, height, width = sizes(tensors["x"].shape)
-        filters, _, kh, kw = sizes(tensors["w"].shape)
-        _, _, out_height, out_width = sizes(tensors["y"].shape)
-        kernel = Convolution(
-            direction, tensors["x"].dtype, n, c, height, width, filters, (kh, kw), out_height, out_width,
-            attrs.stride, (attrs.padding[0][0], attrs.padding[1][0]), attrs.dilation, attrs.groups,
-            strides["x"], strides["w"], strides["y"],
-        )  # fmt: skip
-        return kernel, [first, second]
-
     # -- writes -----------------------------------------------------------------------------------------------------
 
     def _fill(self, group: Group) -> None:
@@ -247,142 +206,23 @@ class Lowering:
     def _effect(self, group: Group) -> None:
         node = group.anchor
         assert node is not None
-        if node.op in _CHECKS:
-            self._check(node, _CHECKS[node.op])
-        elif node.op in (PRINT, PY_CALL):
-            self._call(node)
-        elif node.op in COLLECTIVES:
-            self._collect(node)
-        elif node.op.role == "control":
-            self._run_parts(node)
-        elif node.op.role == "routine":
-            self._lone(node)
-        elif node.op is not GROUP and node.op.role != "store":
-            raise AssertionError(f"{node.op} has no lowering")
+        for step in self._lone(node):
+            self._append(step, [node])
 
-    def _check(self, node: Node, kind: CheckKind) -> None:
-        """Reduce the operand to two int64: the extremes of an index, or whether a condition holds everywhere."""
-        x = node.inputs[0]
-        shape = sizes(x.shape)
-        builder = NestBuilder(self.places, shape, tuple(range(len(shape))))
-        value = builder.load(x, broadcast_map(shape, shape))
-        if kind == "bounds":
-            value = builder.cast(value, x.dtype, int64)
-        else:
-            if kind == "numerics":
-                value = builder.compute("isfinite", value, dtype=bool_)
-            value = builder.cast(value, bool_, int64)
-        found = Temp(f"{node.name}.found", 16, "read by the check", node.source)
-        extremes = (value, value)
-        if shape:
-            extremes = (builder.emit(Reduce("min", value, int64)), builder.emit(Reduce("max", value, int64)))
-        for position, extreme in enumerate(extremes):
-            builder.store(extreme, found, int64, Affine(position))
-        size = node.attrs.size if kind == "bounds" else 0
-        message = node.attrs.what if kind == "bounds" else node.attrs.message
-        step = self._add_nest(builder, f"check_{kind}", "reduce", [node])
-        wraps = kind == "bounds" and node.attrs.wraps
-        check = Check(kind, message, node.source, size, wraps=wraps)
-        tested = Step(f"test_{kind}", "check", None, (Operand(found),), (found,), (), check=check, source=node.source,
-                      serial=node.serial)  # fmt: skip
-        tested.after.append(step)
-        self._append(tested, [node])
-
-    def _call(self, node: Node) -> None:
-        """A print fails late: state need not wait for it, so that it keeps no gradient alive that is to be added."""
-        inputs = [self.places.memory(x) for x in node.inputs]
-        outputs: list[Memory] = []
-        check: Check | None = None
-        if node.op is PRINT:
-            from staticgrad.ops.interpreter import print_value
-
-            text = node.attrs.text
-            slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source, late=True)
-        else:
-            types = tuple(y.type for y in node.outputs)
-            slot = CallbackSlot(node.attrs.function, tuple(x.type for x in node.inputs), types, node.source)
-            outputs = [self.places.memory(y) for y in node.outputs]
-            check = Check("callback", f"{node.op.name} ({node.name!r}) raised", node.source)
-        self.places.add(slot)
-        memories = (*inputs, *outputs)
-        step = Step(
-            node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
-            tuple(outputs), check=check, callback=slot, source=node.source,
-            serial=node.serial,
-        )  # fmt: skip
-        self._append(step, [node])
-
-    def _collect(self, node: Node) -> None:
-        """A collective operation. What one has started reads its operand and writes its result until it has ended."""
-        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = written = [self.places.memory(y) for y in node.outputs]
-        reads = inputs
-        if node.op is REDUCE_WAIT:
-            started, outputs = node.inputs[0].op, []
-            reads = [*inputs, *(self.places.memory(behind_reshapes(x)) for x in started.inputs)]
-        slot = collective_slot(node)
-        self.places.add(slot)
-        step = Step(
-            node.op.name, "collective", None, tuple(Operand(m) for m in (*inputs, *outputs)),
-            tuple(dict.fromkeys(reads)), tuple(written), callback=slot, source=node.source, serial=node.serial,
-            check=Check("collective", f"{node.op.name} ({node.name!r})", node.source),
-        )  # fmt: skip
-        self._append(step, [node])
-
-    def _lone(self, node: Node) -> None:
-        """A kernel over plain row-major memory, with the results of the node that it writes."""
-        wanted = [y in self.fetched or bool(self.users[y]) for y in node.outputs]
-        kernel = lone_kernel(node, wanted)
-        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.places.memory(node.outputs[number]) for number in kernel.results]
-        assert len(inputs) + len(outputs) == len(kernel.args)
-        step = Step(
-            node.op.name, "routine", kernel, tuple(Operand(m) for m in (*inputs, *outputs)),
-            tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=kernel.flops,
-        )  # fmt: skip
-        self._append(step, [node])
-
-    def _run_parts(self, node: Node) -> None:
-        """A loop or branch: its bodies are lowered by themselves, and lie in memory of the one step that runs them."""
-        attrs, bodies = node.attrs, bodies_of(node)
-        captured = _captured(attrs) if isinstance(attrs, LoopAttributes) else None
-        parts = [self.part(Region(b.graph, b.feeds, b.fetches, b.effects), captured) for b in bodies]
-        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
-        inputs += [self._packed(feed, inputs[feed.index - 1], node) for feed in parts[0].packed]
-        kernel: Loop | Branch
-        if isinstance(attrs, LoopAttributes):
-            first, last = attrs.counted + attrs.carries, attrs.counted + attrs.carries + attrs.sequences
-            kernel = Loop(
-                parts[0], parts[1] if len(parts) > 1 else None,
-                tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
-                tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
-                len(inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
-                _turns(attrs), attrs.reverse, attrs.counted,
-            )  # fmt: skip
-            assert first <= last
-        else:
-            kernel = Branch(parts[0], parts[1], len(node.inputs) - 1, len(node.outputs))
-        lent = lent_slots(parts)
-        for slot in lent:
-            self.places.add(slot)
-        outputs = [self.places.memory(y) for y in node.outputs]
-        scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
-        step = Step(
-            node.op.name, "loop", None, tuple(Operand(m) for m in (*inputs, *outputs, *lent)),
-            tuple(dict.fromkeys((*inputs, *lent))), tuple(outputs), loop=kernel, scratch=scratch, source=node.source,
-            serial=node.serial, flops=kernel.flops,
-        )  # fmt: skip
-        self._append(step, [node])
-
-    def _packed(self, feed: PackedFeed, memory: Memory, node: Node) -> Temp:
-        """The buffer in which an operand that all turns of a loop read is packed, by a step before the loop."""
-        packed = Temp(f"{node.name}.packed", feed.nbytes, "packed for all turns", node.source)
-        step = Step(
-            f"pack_{node.name}", "pack", feed.kernel, (Operand(memory, feed.offset), Operand(packed)), (memory,),
-            (packed,), source=node.source, serial=node.serial,
-        )  # fmt: skip
-        self._append(step, [])
-        return packed
+    def _lone(self, node: Node) -> list[Step]:
+        """The steps of a node that no other is fused with; what stores state, or groups others, has none."""
+        if node.op in CHECKS:
+            return check_steps(node, self.places)
+        if node.op in (PRINT, PY_CALL):
+            return [call_step(node, self.places)]
+        if node.op in COLLECTIVES:
+            return [collective_step(node, self.places)]
+        if node.op.role == "control":
+            return control_steps(node, self.places, self.part)
+        if node.op.role == "routine":
+            return [routine_step(node, self.places, lambda y: y in self.fetched or bool(self.users[y]))]
+        assert node.op is GROUP or node.op.role == "store", f"{node.op} has no lowering"
+        return []
 
     def _commit(self, node: Node) -> None:
         """Copy a deferred write's value into the variable, or add it to the gradient. What was declared after the write
@@ -391,34 +231,22 @@ class Lowering:
         shape = sizes(x.shape)
         builder = NestBuilder(self.places, shape)
         where = broadcast_map(shape, shape)
-        value, address = builder.load(x, where), dot_address(where, row_major(shape))
-        memory: Memory
-        if node.op is ASSIGN:
-            memory = self.places.state(node.attrs.key)
-        else:
-            memory = self.places.gradient(node.attrs.key, x.type)
-            value = builder.accumulated(memory, address, value, x.dtype)
-        builder.store(value, memory, x.dtype, address)
+        self._write_state(builder, x, node, builder.load(x, where), where)
         self._add_nest(builder, f"commit_{node.attrs.key}", "pointwise", [node])
         del self._step_of[node]
 
     def writers_before_failures(self) -> set[Node]:
         """Writes of state that are not deferred, in steps that something that may fail comes after."""
-        early = ancestors([step for step in self.steps if step.can_fail], dependencies(self.steps))
-        return {
-            node
-            for node in self.region.graph.nodes
-            if node.op.role == "store" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in early
-        }
+        return self._writers(ancestors([step for step in self.steps if step.can_fail], dependencies(self.steps)))
 
     def writers_in_cycles(self) -> set[Node]:
         """Writes whose step would have to run both before and after a reader of the state."""
-        stuck = unordered(self.steps)
-        return {
-            node
-            for node in self.region.graph.nodes
-            if node.op.role == "store" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
-        }
+        return self._writers(unordered(self.steps))
+
+    def _writers(self, steps: Collection[Step]) -> set[Node]:
+        """The writes of state that are not deferred, in one of the steps."""
+        stores = [n for n in self.region.graph.nodes if n.op.role == "store" and n not in self.deferred]
+        return {node for node in stores if self._step_of.get(node.inputs[0].op) in steps}
 
     def _order_effects(self) -> None:
         """Control edges between nodes become edges between their steps."""
@@ -447,21 +275,6 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
     return list(found)
 
 
-def _turns(attrs: LoopAttributes) -> int | None:
-    """The number of turns of a loop at most, if there is one."""
-    if attrs.length is None:
-        return None
-    (turns,) = sizes((attrs.length,))
-    return turns if is_open(turns) else int(turns)
-
-
-def _captured(attrs: LoopAttributes) -> int | None:
-    """The number of the first feed of a loop's body from which on all are invariant, if there are many turns; None if
-    they are few, or it is not known how many."""
-    known = not attrs.counted and attrs.condition is None and attrs.length is not None
-    return 1 + attrs.carries + attrs.sequences if known and largest(attrs.length or 0) >= ENOUGH_TURNS else None
-
-
 def _name(nodes: Sequence[Node]) -> str:
     names = list(dict.fromkeys(node.op.name for node in nodes))
     return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
@@ -477,17 +290,6 @@ def _covers(fold: Node) -> bool:
         and window.dilation == (1, 1)
         and all(n * k == size and pad[0] == 0 for (n, k, size), pad in zip(sides, window.padding, strict=True))
     )
-
-
-def _four(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """The strides of four axes. A single row has any stride; it gets that of rows side by side, since kernels take from
-    it how much memory some rows are."""
-    a, b, c, d = strides
-    return a, b, c if shape[2] != 1 else shape[3] * d, d
-
-
-def _nbytes(x: Tensor) -> int:
-    return math.prod(sizes(x.shape)) * x.dtype.itemsize
 
 
 def _state_key(node: Node) -> tuple[Op, str]:

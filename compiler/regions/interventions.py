@@ -12,7 +12,8 @@ from dataclasses import field
 
 from staticgrad.base.errors import SourceLine
 from staticgrad.base.frozen import frozen
-from staticgrad.graph.graph import Graph, HookCall, Node, Tensor
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.hooks import HookCall
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, PY_CALL, gradient_key
 
 

@@ -28,7 +28,7 @@ from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import Facts, access_of, analyse, closure, contractions, cost_of, dtype_of
-from staticgrad.compiler.plans.nest.plan import vector_lanes
+from staticgrad.compiler.plans.nest.vectors import vector_lanes
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.schedule import Event, dependencies
 from staticgrad.compiler.program.slots import GradSlot, StateSlot

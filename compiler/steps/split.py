@@ -28,7 +28,10 @@ from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
 from staticgrad.compiler.plans.nest.facts import Facts, access_of, analyse, cost_of, operands, simplify
-from staticgrad.compiler.plans.nest.plan import NestPlan, block_of_rows, plan_nest, seconds_of, vector_lanes
+from staticgrad.compiler.plans.nest.plan import NestPlan
+from staticgrad.compiler.plans.nest.planning import plan_nest, seconds_of
+from staticgrad.compiler.plans.nest.spans import block_of_rows
+from staticgrad.compiler.plans.nest.vectors import vector_lanes
 from staticgrad.compiler.program.memories import Operand, Temp
 from staticgrad.compiler.program.step import Step, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of

@@ -25,8 +25,9 @@ from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest,
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.nest.costs import KEEP_COST
 from staticgrad.compiler.plans.nest.facts import Facts, access_of, analyse, cost_of, dtype_of, operands, simplify
-from staticgrad.compiler.plans.nest.plan import KEEP_COST, plan_nest, seconds_of
+from staticgrad.compiler.plans.nest.planning import plan_nest, seconds_of
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.step import Step, replaced
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from staticgrad.base.errors import GraphError
+from staticgrad.base.errors import GraphError, MemoryBudgetWarning, warn
 from staticgrad.compiler.autodiff.residuals import Remat, remat, select
 from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.graph.graph import Derivation, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
 
 MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL)  # that is rematerialized of declared ops, by level
+_BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
 
 
 class ResidualChoice:
@@ -108,3 +109,58 @@ class ResidualChoice:
                 if same in result:
                     result[same] |= who
         return result
+
+
+def choose_within(
+    budget: int | float | None,
+    choice: Callable[[int, int, Collection[Tensor]], ResidualChoice],
+    outputs: Collection[Tensor],
+    nodes: int,
+    nbytes: Callable[[Tensor], int],
+    warns: bool,
+) -> ResidualChoice:
+    """The choice of what to keep; over the budget, the least that has to be repeated to meet it: cheap ops before
+    others, and those that come first in the graph before later ones, since their values would be kept longest; at last
+    in the place of outputs too, which are there anyway but count as kept.
+
+    Args:
+        budget: bytes, or as a float a part of what would be kept otherwise.
+        choice: gives the choice of a level, the node before which it repeats, and outputs that cost nothing.
+        outputs: those of the tape.
+        nodes: the number of declared nodes.
+        nbytes: gives the bytes of a tensor.
+        warns: whether users hear that no choice meets the budget.
+    """
+
+    def size(made: ResidualChoice) -> int:
+        return sum(map(nbytes, made.kept))
+
+    tried = [choice(0, 0, outputs)]
+    if budget is None:
+        return tried[0]
+    limit = int(budget * size(tried[0])) if isinstance(budget, float) else budget
+    if size(tried[0]) <= limit:
+        return tried[0]
+    for level, free in ((1, outputs), (2, outputs), (2, ())):
+        best = choice(level, nodes, free)
+        if size(best) <= limit:
+            low, high = 0, nodes
+            for _ in range(_BISECTIONS):
+                middle = (low + high) // 2
+                made = choice(level, middle, free)
+                if size(made) <= limit:
+                    best, high = made, middle
+                else:
+                    low = middle
+            return best
+        tried.append(best)
+    least = min(tried, key=size)
+    if warns:
+        largest = max(least.kept, key=nbytes)
+        warn(
+            MemoryBudgetWarning,
+            f"memory_budget of {limit} bytes: the least found is {size(least)} bytes ({size(tried[0])} bytes with"
+            f" nothing computed again), {nbytes(largest)} of them for {largest.name!r}, declared at {largest.source}:"
+            " the tape keeps the least",
+        )
+    return least

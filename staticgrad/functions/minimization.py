@@ -34,7 +34,7 @@ from staticgrad.graph.scopes import isolated
 from staticgrad.ops.control.bodies import why_written
 from staticgrad.ops.effects import ASSIGN
 from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, placeholder
-from staticgrad.optim.base import depends_on
+from staticgrad.optim.arguments import depends_on
 from staticgrad.optim.quasi_newton import (
     Pairs,
     State,

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from staticgrad.graph.graph import GradFn as GradFn
     from staticgrad.graph.graph import Graph as Graph
     from staticgrad.graph.graph import GraphEntry as GraphEntry
-    from staticgrad.graph.graph import HookHandle as HookHandle
     from staticgrad.graph.graph import Node as Node
     from staticgrad.graph.graph import Tensor as Tensor
+    from staticgrad.graph.hooks import HookHandle as HookHandle
 else:
 
     def __getattr__(name: str) -> Any:

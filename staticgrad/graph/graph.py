@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from staticgrad.base.errors import (
     GraphError,
     SourceLine,
     UpdateWarning,
-    called_for,
     ran_before,
     refuse_copies,
     user_source,
@@ -34,9 +33,20 @@ from staticgrad.base.forks import reentrant_lock
 from staticgrad.base.frozen import frozen
 from staticgrad.base.reach import reach
 from staticgrad.base.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak, result_types
-from staticgrad.graph import numpy_calls
+from staticgrad.graph import numpy_calls, numpy_methods
+from staticgrad.graph.hooks import (
+    FROZEN,
+    AccumulationHook,
+    Hook,
+    HookCall,
+    HookHandle,
+    Hooks,
+    add_accumulation_hook,
+    add_hook,
+    note_change,
+)
 from staticgrad.graph.optable import FUNCTIONS, NO_ATTRIBUTES, Op
-from staticgrad.graph.scopes import isolated, scope
+from staticgrad.graph.scopes import scope
 
 if TYPE_CHECKING:
     from staticgrad.graph.naming import Origin, Place, Unnamed
@@ -53,8 +63,7 @@ def provide(**functions: Callable[..., Any]) -> None:
     _provided.update(functions)
 
 
-Hook = Callable[["Tensor"], "Tensor | None"]
-HOOKED, FROZEN = "a hook was registered", "it was frozen"  # what of a tensor changed
+T = TypeVar("T")
 COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
 
 
@@ -188,24 +197,6 @@ class GradFn:
         return f"<{self.name}>"
 
 
-class HookHandle:
-    """Removes the hook that it was returned for."""
-
-    def __init__(self, tensor: Tensor, hooks: dict[int, Any], key: int) -> None:
-        self._tensor = tensor
-        self._hooks = hooks
-        self._key = key
-
-    def remove(self) -> None:
-        if self._hooks.pop(self._key, None) is not None:
-            if not self._tensor.hooks:
-                self._tensor.op.graph.unread.pop((self._tensor, HOOKED), None)
-            self._tensor.graph.touch()
-
-    def __repr__(self) -> str:
-        return f"<hook of {self._tensor.name!r}{'' if self._key in self._hooks else ', removed'}>"
-
-
 @frozen(eq=False)
 class GradientCall:
     """A call of ``sg.gradients``: what was derived, by what and with which results (None: unconnected), the number of
@@ -218,27 +209,8 @@ class GradientCall:
     source: SourceLine | None
 
 
-@frozen(eq=False)
-class AccumulationHook:
-    """A function to be called after a gradient was accumulated, and what it declared when it was registered."""
-
-    function: Callable[[Tensor], object]
-    nodes: tuple[Node, ...]
-
-
-@frozen(eq=False)
-class HookCall:
-    """One run of a hook while a gradient was derived: what it was given and gave, and what it declared."""
-
-    tensor: Tensor
-    hook: Callable[[Tensor], object]
-    before: Tensor
-    after: Tensor
-    nodes: tuple[Node, ...]
-    kind: str = "hook"
-
-
 _COMMUTATIVE = frozenset({"add", "multiply"})
+_Operator = Callable[["Tensor", Any], "Tensor"]
 _REFLECTED = {"subtract": "RsubBackward1", "divide": "MulBackward0"}  # of a number and a tensor
 
 
@@ -283,6 +255,12 @@ def _augmented(symbol: str) -> Callable[[Tensor, Any], Tensor]:
     return method
 
 
+def _operator(name: str, symbol: str) -> tuple[_Operator, _Operator, _Operator]:
+    """The methods of an operator that is the function ``name``: of a tensor and another operand, of these the other way
+    round, and the augmented one."""
+    return _binary(name), _binary(name, reflected=True), _augmented(symbol)
+
+
 def _method(name: str, home: str = "") -> Callable[..., Tensor]:
     """The method that is a function of the namespace, whose result is a new tensor; users find it in ``sg.<home>``."""
 
@@ -297,6 +275,40 @@ def _method(name: str, home: str = "") -> Callable[..., Tensor]:
 
     method.__name__ = name
     method.__doc__ = f"``sg.{home}{name}`` of this tensor."
+    return method
+
+
+class _Namesakes:
+    """A stand-in in a class for methods that are the functions of their names; users find them in ``sg.<home>``."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        setattr(owner, name, _method(name, self.home))
+
+
+def _namesakes(home: str = "") -> Callable[..., Tensor]:
+    """One method under each name that it is assigned to in a class: the function of that name."""
+    return cast("Callable[..., Tensor]", _Namesakes(home))
+
+
+def refuse_value(x: Tensor, what: str) -> NoReturn:
+    """Say that ``what`` needs the value of ``x``.
+
+    Raises:
+        TypeError: always.
+    """
+    instead = f"; {hints.CONVERSIONS[what]}" if what in hints.CONVERSIONS else ""
+    raise TypeError(f"{what} needs the value of {x.name!r}, which has none before a run: {hints.VALUE}{instead}")
+
+
+def _valueless(what: str, _: type[T]) -> Callable[[Tensor], T]:
+    """The method of a conversion, which would give a ``T`` if the tensor had a value."""
+
+    def method(self: Tensor) -> T:
+        refuse_value(self, what)
+
     return method
 
 
@@ -321,7 +333,7 @@ class Tensor(metaclass=hints.Answering):
     """
 
     __slots__ = {
-        **dict.fromkeys(("__weakref__", "_accumulation_hooks", "_hooks", "_requires", "index", "type")),
+        **dict.fromkeys(("__weakref__", "_hooks", "_requires", "index", "type")),
         "op": "The node that makes it.",
         "requires_grad": "True where gradients pass, as for variables and what is computed from them.",
         "retains_grad": "True where ``retain_grad`` was called.",
@@ -336,8 +348,7 @@ class Tensor(metaclass=hints.Answering):
         self.requires_grad = False
         self.retains_grad = False
         self._requires = False  # set by requires_grad_, which makes the tensor a leaf
-        self._hooks: dict[int, Hook] = {}
-        self._accumulation_hooks: dict[int, AccumulationHook] | None = None  # few tensors have one
+        self._hooks: Hooks | None = None  # few tensors have some
 
     __reduce_ex__ = refuse_copies(
         "a tensor",
@@ -467,7 +478,7 @@ class Tensor(metaclass=hints.Answering):
                 raise GraphError(f"{self.name!r} is no leaf: use detach() to cut its gradient", source=self.source)
             return self
         if self.requires_grad and not requires_grad:
-            self._note_change(FROZEN)
+            note_change(self, FROZEN)
         elif requires_grad:
             self.op.graph.unread.pop((self, FROZEN), None)
         self.requires_grad = self._requires = requires_grad
@@ -528,24 +539,7 @@ class Tensor(metaclass=hints.Answering):
             >>> sg.Session().run(sg.gradients(sg.sum(w**2), [w]))
             [array([ 6., -8.], dtype=float32)]
         """
-        from staticgrad.base.errors import GradientError
-
-        if not callable(hook):
-            raise GraphError(f"a hook of {self.name!r}: expected a function of a gradient, actual {hook!r}")
-        if not self.requires_grad:
-            raise GradientError(
-                f"cannot register a hook on {self.name!r}: it does not require grad", source=self.source
-            )
-        key = self.graph.touch()
-        self._hooks[key] = hook
-        self._note_change(HOOKED)
-        return HookHandle(self, self._hooks, key)
-
-    def _note_change(self, what: str) -> None:
-        """Take note of what gradients that were declared before do not know."""
-        graph = self.op.graph
-        if graph.gradient_calls:
-            graph.unread[self, what] = len(graph.nodes)
+        return add_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> HookHandle:
         """Let every backward of a tape that adds to the gradient of this leaf do after it what ``hook(leaf)`` declares.
@@ -570,57 +564,17 @@ class Tensor(metaclass=hints.Answering):
             >>> sess.get(w)
             array([0.5, 1. ], dtype=float32)
         """
-        from staticgrad.base.errors import GradientError
-
-        if not callable(hook):
-            raise GraphError(f"a post accumulate grad hook of {self.name!r}: expected a function, actual {hook!r}")
-        if not (self.requires_grad and self.is_leaf):
-            raise GradientError(
-                f"post accumulate grad hooks are for leaves that require grad, which {self.name!r} is not",
-                source=self.source,
-            )
-        graph = writable(self.graph)
-        start = len(graph.nodes)
-        with graph, isolated(), called_for(f"a post accumulate grad hook of {self.name!r}", self.source):
-            hook(self)
-        nodes = tuple([node for node in graph.nodes[start:] if node not in graph.shared_by_updates])
-        self._check_gradients_read(nodes)
-        key = self.graph.touch()
-        hooks = self._accumulation_hooks = self._accumulation_hooks or {}
-        hooks[key] = AccumulationHook(hook, nodes)
-        return HookHandle(self, hooks, key)
-
-    def _check_gradients_read(self, nodes: Sequence[Node]) -> None:
-        """Check that a post accumulate grad hook reads no accumulated gradient but that of this tensor, which it
-        declares itself: only what it declares is declared again for the backward, which adds to it.
-
-        Raises:
-            GraphError: it reads another one, maybe through tensors that it did not declare.
-        """
-        declared = set(nodes)
-        for node in reach(nodes, lambda node: [x.op for x in node.inputs]):
-            if node.op.name != "accumulated_grad" or (
-                node in declared and node.attrs.key == f"{self.op.name}:{self.index}"
-            ):
-                continue
-            why = "to which the same backward may add later"
-            if node not in declared:
-                why = "which was declared before it, and so is that of before the backward: declare it in the hook"
-            raise GraphError(
-                f"a post accumulate grad hook of {self.name!r} reads the accumulated gradient {node.attrs.key!r},"
-                f" {why}",
-                source=self.source,
-            )
+        return add_accumulation_hook(self, hook, writable(self.graph))
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
         """The functions that its gradient goes through, in order."""
-        return tuple(self._hooks.values())
+        return () if self._hooks is None else tuple(self._hooks.through.values())
 
     @property
     def accumulation_hooks(self) -> tuple[AccumulationHook, ...]:
         """The hooks that run after the gradient of this tensor was accumulated, in order."""
-        return tuple((self._accumulation_hooks or {}).values())
+        return () if self._hooks is None else tuple(self._hooks.after.values())
 
     def detach(self) -> Tensor:
         """The same value, through which no gradient flows.
@@ -635,39 +589,28 @@ class Tensor(metaclass=hints.Answering):
 
     # -- what it is not -----------------------------------------------------------------------------------------
 
-    def _no_value(self, what: str) -> NoReturn:
-        instead = f"; {hints.CONVERSIONS[what]}" if what in hints.CONVERSIONS else ""
-        raise TypeError(f"{what} needs the value of {self.name!r}, which has none before a run: {hints.VALUE}{instead}")
-
-    def __bool__(self) -> bool:
-        self._no_value("bool()")
-
-    def __float__(self) -> float:
-        self._no_value("float()")
-
-    def __int__(self) -> int:
-        self._no_value("int()")
-
-    def __index__(self) -> int:
-        self._no_value("an index")
+    __bool__ = _valueless("bool()", bool)
+    __float__ = _valueless("float()", float)
+    __int__ = _valueless("int()", int)
+    __index__ = _valueless("an index", int)
 
     def __iter__(self) -> Iterator[Tensor]:
-        self._no_value("iteration")
+        refuse_value(self, "iteration")
 
     def __len__(self) -> int:
         if not self.shape or not isinstance(self.shape[0], int):
-            self._no_value("len()")
+            refuse_value(self, "len()")
         return self.shape[0]
 
     def __format__(self, spec: str) -> str:
         if spec:
-            self._no_value("formatting")
+            refuse_value(self, "formatting")
         return str(self)
 
     if not TYPE_CHECKING:  # for type checkers a tensor is nothing that an array's operators take: array * x is a tensor
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
-            self._no_value("np.asarray()")
+            refuse_value(self, "np.asarray()")
 
     @boundary
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -678,7 +621,7 @@ class Tensor(metaclass=hints.Answering):
         return numpy_calls.of_function(self, function, arguments, options)
 
     def __contains__(self, _: object) -> bool:
-        self._no_value("in")
+        refuse_value(self, "in")
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         raise TypeError("tensors are values and can't be assigned to: use sg.scatter(x, index, updates)")
@@ -736,45 +679,19 @@ class Tensor(metaclass=hints.Answering):
         """
         return FUNCTIONS.astype(self, dtype)
 
-    __add__ = _binary("add")
-    __radd__ = _binary("add", reflected=True)
-    __sub__ = _binary("subtract")
-    __rsub__ = _binary("subtract", reflected=True)
-    __mul__ = _binary("multiply")
-    __rmul__ = _binary("multiply", reflected=True)
-    __truediv__ = _binary("divide")
-    __rtruediv__ = _binary("divide", reflected=True)
-    __floordiv__ = _binary("floor_divide")
-    __rfloordiv__ = _binary("floor_divide", reflected=True)
-    __mod__ = _binary("remainder")
-    __rmod__ = _binary("remainder", reflected=True)
-    __pow__ = _binary("pow")
-    __rpow__ = _binary("pow", reflected=True)
-    __matmul__ = _binary("matmul")
-    __rmatmul__ = _binary("matmul", reflected=True)
-    __and__ = _binary("bitwise_and")
-    __rand__ = _binary("bitwise_and", reflected=True)
-    __or__ = _binary("bitwise_or")
-    __ror__ = _binary("bitwise_or", reflected=True)
-    __xor__ = _binary("bitwise_xor")
-    __rxor__ = _binary("bitwise_xor", reflected=True)
-    __lshift__ = _binary("bitwise_left_shift")
-    __rlshift__ = _binary("bitwise_left_shift", reflected=True)
-    __rshift__ = _binary("bitwise_right_shift")
-    __rrshift__ = _binary("bitwise_right_shift", reflected=True)
-    __iadd__ = _augmented("+")
-    __isub__ = _augmented("-")
-    __imul__ = _augmented("*")
-    __itruediv__ = _augmented("/")
-    __ifloordiv__ = _augmented("//")
-    __imod__ = _augmented("%")
-    __ipow__ = _augmented("**")
-    __imatmul__ = _augmented("@")
-    __iand__ = _augmented("&")
-    __ior__ = _augmented("|")
-    __ixor__ = _augmented("^")
-    __ilshift__ = _augmented("<<")
-    __irshift__ = _augmented(">>")
+    __add__, __radd__, __iadd__ = _operator("add", "+")
+    __sub__, __rsub__, __isub__ = _operator("subtract", "-")
+    __mul__, __rmul__, __imul__ = _operator("multiply", "*")
+    __truediv__, __rtruediv__, __itruediv__ = _operator("divide", "/")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operator("floor_divide", "//")
+    __mod__, __rmod__, __imod__ = _operator("remainder", "%")
+    __pow__, __rpow__, __ipow__ = _operator("pow", "**")
+    __matmul__, __rmatmul__, __imatmul__ = _operator("matmul", "@")
+    __and__, __rand__, __iand__ = _operator("bitwise_and", "&")
+    __or__, __ror__, __ior__ = _operator("bitwise_or", "|")
+    __xor__, __rxor__, __ixor__ = _operator("bitwise_xor", "^")
+    __lshift__, __rlshift__, __ilshift__ = _operator("bitwise_left_shift", "<<")
+    __rshift__, __rrshift__, __irshift__ = _operator("bitwise_right_shift", ">>")
     # Tensors are compared element by element, in the graph, though object's comparisons give a bool.
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
@@ -786,149 +703,29 @@ class Tensor(metaclass=hints.Answering):
     __pos__ = _method("positive")
     __abs__ = _method("abs")
     __invert__ = _method("bitwise_invert")
-    sum = _method("sum")
-    mean = _method("mean")
-    max = _method("max")
-    min = _method("min")
-    prod = _method("prod")
-    var = _method("var")
-    std = _method("std")
-    any = _method("any")
-    all = _method("all")
-    argmax = _method("argmax")
-    argmin = _method("argmin")
-    count_nonzero = _method("count_nonzero")
-    logsumexp = _method("logsumexp")
-    abs = _method("abs")
-    acos = _method("acos")
-    acosh = _method("acosh")
-    asin = _method("asin")
-    asinh = _method("asinh")
-    atan = _method("atan")
-    atanh = _method("atanh")
-    ceil = _method("ceil")
-    cos = _method("cos")
-    cosh = _method("cosh")
-    digamma = _method("digamma")
-    erf = _method("erf")
-    erfc = _method("erfc")
-    erfinv = _method("erfinv")
-    exp = _method("exp")
-    exp2 = _method("exp2")
-    expm1 = _method("expm1")
-    floor = _method("floor")
-    isfinite = _method("isfinite")
-    isinf = _method("isinf")
-    isnan = _method("isnan")
-    lgamma = _method("lgamma")
-    log = _method("log")
-    log10 = _method("log10")
-    log1p = _method("log1p")
-    log2 = _method("log2")
-    reciprocal = _method("reciprocal")
-    round = _method("round")
-    rsqrt = _method("rsqrt")
-    sign = _method("sign")
-    sin = _method("sin")
-    sinh = _method("sinh")
-    sqrt = _method("sqrt")
-    square = _method("square")
-    tan = _method("tan")
-    tanh = _method("tanh")
-    trunc = _method("trunc")
-    clip = _method("clip")
-    matmul = _method("matmul")
-    maximum = _method("maximum")
-    minimum = _method("minimum")
-    pow = _method("pow")
-    argsort = _method("argsort")
-    cumulative_prod = _method("cumulative_prod")
-    cumulative_sum = _method("cumulative_sum")
-    broadcast_to = _method("broadcast_to")
-    expand_dims = _method("expand_dims")
-    flatten = _method("flatten")
-    flip = _method("flip")
-    moveaxis = _method("moveaxis")
-    permute_dims = _method("permute_dims")
-    repeat = _method("repeat")
-    roll = _method("roll")
-    squeeze = _method("squeeze")
-    swapaxes = _method("swapaxes")
-    take = _method("take")
-    take_along_axis = _method("take_along_axis")
-    tile = _method("tile")
-    tril = _method("tril")
-    triu = _method("triu")
-    log_softmax = _method("log_softmax", "nn.")
-    relu = _method("relu", "nn.")
-    sigmoid = _method("sigmoid", "nn.")
-    softmax = _method("softmax", "nn.")
+    sum = mean = max = min = prod = var = std = any = all = argmax = argmin = count_nonzero = logsumexp = _namesakes()
+    abs = acos = acosh = asin = asinh = atan = atanh = ceil = cos = cosh = digamma = erf = erfc = erfinv = _namesakes()
+    exp = exp2 = expm1 = floor = isfinite = isinf = isnan = lgamma = log = log10 = log1p = log2 = _namesakes()
+    reciprocal = round = rsqrt = sign = sin = sinh = sqrt = square = tan = tanh = trunc = _namesakes()
+    clip = matmul = maximum = minimum = pow = _namesakes()
+    argsort = cumulative_prod = cumulative_sum = broadcast_to = expand_dims = flatten = flip = moveaxis = _namesakes()
+    permute_dims = repeat = roll = squeeze = swapaxes = take = take_along_axis = tile = tril = triu = _namesakes()
+    log_softmax = relu = sigmoid = softmax = _namesakes("nn.")
 
     # NumPy's spelling, where a function here has another name or other arguments
 
     copy = _method("identity")
 
-    def transpose(self, *axes: Any) -> Tensor:
-        """The axes in another order, given one by one or as one sequence; without any, in reverse order."""
-        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes or None
-        return FUNCTIONS.transpose(self, given)
-
-    def sort(self, axis: int = -1, *, descending: Any = False, stable: Any = True) -> Tensor:
-        """``sg.sort`` of this tensor: a new tensor, where an array is sorted in place."""
-        return FUNCTIONS.sort(self, axis, descending=descending, stable=stable)
-
-    def ravel(self) -> Tensor:
-        """The elements along one axis."""
-        return FUNCTIONS.reshape(self, (-1,))
-
-    def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-        """``sg.cumulative_sum`` along an axis, or without one of the flattened tensor."""
-        return FUNCTIONS.cumulative_sum(self.ravel() if axis is None else self, axis=axis, dtype=dtype)
-
-    def cumprod(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-        """``sg.cumulative_prod`` along an axis, or without one of the flattened tensor."""
-        return FUNCTIONS.cumulative_prod(self.ravel() if axis is None else self, axis=axis, dtype=dtype)
-
-    def dot(self, other: Any) -> Tensor:
-        """``sg.matmul`` of vectors and matrices.
-
-        Raises:
-            GraphError: an operand without axes or with more than two, of which NumPy's dot means something else.
-        """
-        operands: tuple[Any, ...] = (self, other)
-        for x in operands:
-            if np.ndim(x) not in (1, 2):
-                raise GraphError(f"dot: expected vectors or matrices, actual {x!r}: use *, sg.matmul or sg.tensordot")
-        return FUNCTIONS.matmul(self, other)
-
-    def split(self, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-        """``sg.split`` of this tensor."""
-        return FUNCTIONS.split(self, indices_or_sections, axis)
-
-    def topk(self, k: int, axis: int = -1, largest: Any = True, sorted: Any = True) -> tuple[Tensor, Tensor]:
-        """``sg.topk`` of this tensor."""
-        return FUNCTIONS.topk(self, k, axis, largest, sorted)
-
-    def diagonal(self, offset: int = 0) -> Tensor:
-        """``sg.linalg.diagonal`` of a matrix.
-
-        Raises:
-            GraphError: it has other than two axes, of which NumPy means the first two and ``sg.linalg`` the last two.
-        """
-        return FUNCTIONS.diagonal(self._matrix("diagonal"), offset=offset)
-
-    def trace(self, offset: int = 0) -> Tensor:
-        """``sg.linalg.trace`` of a matrix.
-
-        Raises:
-            GraphError: it has other than two axes, of which NumPy means the first two and ``sg.linalg`` the last two.
-        """
-        return FUNCTIONS.trace(self._matrix("trace"), offset=offset)
-
-    def _matrix(self, what: str) -> Tensor:
-        if self.ndim != 2:
-            raise GraphError(f"{what}: expected a matrix, actual {self.name!r} {self.type}: use sg.linalg.{what}")
-        return self
+    transpose = numpy_methods.transpose
+    sort = numpy_methods.sort
+    ravel = numpy_methods.ravel
+    cumsum = numpy_methods.cumsum
+    cumprod = numpy_methods.cumprod
+    dot = numpy_methods.dot
+    split = numpy_methods.split
+    topk = numpy_methods.topk
+    diagonal = numpy_methods.diagonal
+    trace = numpy_methods.trace
 
 
 hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal", "serial",

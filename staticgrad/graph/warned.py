@@ -31,7 +31,8 @@ from staticgrad.base.errors import (
 )
 from staticgrad.base.reach import reach
 from staticgrad.base.types import Symbol, symbols_of
-from staticgrad.graph.graph import HOOKED, GradientCall, Graph, Node, Tensor
+from staticgrad.graph.graph import GradientCall, Graph, Node, Tensor
+from staticgrad.graph.hooks import HOOKED
 from staticgrad.graph.reruns import check_repeated
 
 GROWTHS = 3  # how often a call declares the same ops once more and runs them, until that is warned of

@@ -9,7 +9,8 @@ from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import no_grad
 from staticgrad.nn import initializers as init
 from staticgrad.ops.variables import Variable
-from staticgrad.optim.base import Variables, assign, listed
+from staticgrad.optim.arguments import Variables, listed
+from staticgrad.optim.state import assign
 
 
 class EMA:

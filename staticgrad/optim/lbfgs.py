@@ -27,7 +27,9 @@ from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import no_grad
 from staticgrad.nn import initializers as init
-from staticgrad.optim.base import GradAndVar, LearningRate, Optimizer, Variables, as_op, assign, check
+from staticgrad.optim.arguments import GradAndVar, LearningRate, Variables, check
+from staticgrad.optim.base import Optimizer
+from staticgrad.optim.gradients import gradients_of
 from staticgrad.optim.quasi_newton import (
     Pairs,
     State,
@@ -41,6 +43,7 @@ from staticgrad.optim.quasi_newton import (
     plus,
     times,
 )
+from staticgrad.optim.state import as_op, assign
 
 LEAST_CURVATURE = 1e-10  # of a pair that is remembered, as in PyTorch
 
@@ -140,12 +143,12 @@ class LBFGS(Optimizer):
         check(
             not distributed, f"{self.name}: minimize", "distributed", distributed, "False: a line search reads the loss"
         )
-        pairs = [(g, x) for g, x in self._gradients(loss, var_list, False, buckets, shards) if g is not None]
+        pairs = [(g, x) for g, x in gradients_of(self.name, loss, var_list, False, buckets, shards) if g is not None]
         if loss.shape != ():
             raise GraphError(f"{self.name}: expected a loss of one number, actual {loss.type}", source=loss.source)
         with loss.graph, no_grad():
             updates = self._search(loss, [g for g, _ in pairs], [x for _, x in pairs])
-            return as_op(o.group(*updates, *self._counting(get_default_graph())))
+            return as_op(o.group(*updates, *self._state.counting(get_default_graph())))
 
     @boundary
     def apply_gradients(self, grads_and_vars: Iterable[GradAndVar]) -> NoReturn:
@@ -201,9 +204,9 @@ class LBFGS(Optimizer):
             name: [self.slot(v, name, shape=v.shape if count is None else (count, *v.shape)) for v in variables]
             for name, count in zip(names, rows, strict=True)
         }
-        lr = o.astype(self._learning_rate(loss.graph), dtype)
+        lr = o.astype(self._rate.tensor(loss.graph), dtype)
         if self._iterations is None:
-            self._iterations = self._state_of_all("iterations", init.zeros(), int64)
+            self._iterations = self._state.scalar("iterations", init.zeros(), int64)
         f, g = o.astype(loss, dtype), vector(slopes)
         begun: State = {
             "x": vector(variables), "f": f, "g": g, "ended": largest(g) <= self.tolerance_grad,

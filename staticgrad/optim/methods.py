@@ -11,7 +11,9 @@ from staticgrad.base.types import computed, float64, number
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.nn import initializers as init
-from staticgrad.optim.base import LearningRate, Optimizer, assign, check
+from staticgrad.optim.arguments import LearningRate, check
+from staticgrad.optim.base import Optimizer
+from staticgrad.optim.state import assign
 
 Groups = Sequence[Mapping[str, Any]]
 

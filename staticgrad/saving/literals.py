@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import functools
 import importlib
 import inspect
 import re
 import types
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -28,6 +30,7 @@ from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 
 ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int), "V": (float, int)}
+NESTING = 50  # parentheses within parentheses, bodies within bodies; no graph comes near it
 
 TOKEN = re.compile(
     r"""[ \t]*(?:
@@ -60,6 +63,7 @@ class Tokens:
 
     def __init__(self, line: str) -> None:
         self._line = line
+        self._depth = 0
         self._end = 0
         self.kind, self.text = "", ""
         self.next()
@@ -92,6 +96,35 @@ class Tokens:
     def string(self) -> str:
         """The text that a literal of Python's stands for; its escapes are those that ``repr`` writes."""
         return ESCAPE.sub(_unescaped, self.take("string")[1:-1])
+
+    def node_name(self) -> str:
+        text = self.take("node")
+        return self.string() if text == "%" else text[1:]
+
+    def integer(self) -> int:
+        text = self.take("number")
+        if not text.isdecimal():
+            raise FormatError(f"expected a whole number, actual {text}")
+        return int(text)
+
+    def sequence(self, end: str, item: Callable[[Tokens], Any]) -> list[Any]:
+        """Items with commas between them up to ``end``; the opening mark is behind us."""
+        items: list[Any] = []
+        while not self.accept(end):
+            if items:
+                self.expect(",")
+                if self.accept(end):
+                    break
+            items.append(item(self))
+        return items
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > NESTING:
+            raise FormatError("parentheses are nested too deeply")
+        yield
+        self._depth -= 1
 
     def fail(self, message: str) -> NoReturn:
         rest = self._line[self._start :].strip()

@@ -35,8 +35,9 @@ from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.placement import placement
 from staticgrad.compiler.placement.placement import Interval, place
 from staticgrad.compiler.plans import tiles
-from staticgrad.compiler.plans.nest import plan as nest_plan
+from staticgrad.compiler.plans.nest import costs as nest_costs
 from staticgrad.compiler.plans.nest.facts import analyse
+from staticgrad.compiler.plans.nest.vectors import choose_vector
 from staticgrad.compiler.program.memories import Temp
 from staticgrad.compiler.program.schedule import ancestors, dependencies, schedule
 from staticgrad.compiler.program.step import Step
@@ -449,20 +450,20 @@ def test_costs_are_counted_once_for_all_axes_along_which_vectors_may_lie(
     axes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    honest = nest_plan.cost_of
+    honest = nest_costs.cost_of
 
     def cost_of(nest: Nest, number: int) -> int:
         counted.append(number)
         return honest(nest, number)
 
-    monkeypatch.setattr(nest_plan, "cost_of", cost_of)
+    monkeypatch.setattr(nest_costs, "cost_of", cost_of)
     strides = tuple(64**axis for axis in range(axes))
     int16 = np.dtype("int16")  # too short for tiles
     read, write = Access(0, 0, strides), Access(1, 0, strides)
     nest = Nest((64,) * axes, (), (int16, int16), (
         Load(read, int16), Compute("square", NO_ATTRIBUTES, (0,), int16), Store(write, 1),
     ))  # fmt: skip
-    nest_plan.choose_vector(nest, analyse(nest), AVX2)
+    choose_vector(nest, analyse(nest), AVX2)
     assert sorted(counted) == [0, 1, 2]
 
 

@@ -22,7 +22,8 @@ from staticgrad.compiler.machine.target import AVX2, AVX512, GENERIC, Target
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.plans.nest.facts import dtype_of, simplify
 from staticgrad.compiler.plans.nest.indices import narrowed
-from staticgrad.compiler.plans.nest.plan import plan_nest, spans_of
+from staticgrad.compiler.plans.nest.planning import plan_nest
+from staticgrad.compiler.plans.nest.spans import spans_of
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 

@@ -60,7 +60,7 @@ AT_ONCE = {
     ),
     *(f"staticgrad.base.{name}" for name in ("reach", "types")),
     "staticgrad.graph",
-    *(f"staticgrad.graph.{name}" for name in ("graph", "numpy_calls", "optable", "scopes")),
+    *(f"staticgrad.graph.{name}" for name in ("graph", "hooks", "numpy_calls", "numpy_methods", "optable", "scopes")),
 }
 
 

@@ -24,7 +24,7 @@ import staticgrad as sg
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
 from staticgrad.compiler.machine.target import TARGETS
 from staticgrad.compiler.plans.nest.facts import is_divisible
-from staticgrad.compiler.plans.nest.plan import plan_nest
+from staticgrad.compiler.plans.nest.planning import plan_nest
 from staticgrad.compiler.steps import split, sweeps
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.runtime.parts import threads

@@ -64,6 +64,7 @@ from staticgrad.compiler.kernels.nest import (
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.machine.modes import took, took_plan
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.nest.axes import NARROWEST_TILE
 from staticgrad.compiler.plans.nest.facts import (
     access_of,
     closure,
@@ -72,17 +73,11 @@ from staticgrad.compiler.plans.nest.facts import (
     lane_operands,
     literals_of,
 )
-from staticgrad.compiler.plans.nest.plan import (
-    AHEAD,
-    LONGEST_CHAIN,
-    NARROWEST_TILE,
-    NestChunks,
-    NestPlan,
-    Span,
-    Sweep,
-    plan_nest,
-    plan_ranged,
-)
+from staticgrad.compiler.plans.nest.plan import AHEAD, LONGEST_CHAIN, NestPlan
+from staticgrad.compiler.plans.nest.planning import plan_nest, plan_ranged
+from staticgrad.compiler.plans.nest.sharing import NestChunks
+from staticgrad.compiler.plans.nest.spans import Span
+from staticgrad.compiler.plans.nest.sweeps import Sweep
 from staticgrad.graph.optable import OPS
 
 SHORTEST_BLOCK = 128

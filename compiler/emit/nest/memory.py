@@ -20,7 +20,8 @@ from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 from staticgrad.compiler.machine.machine import LINE
-from staticgrad.compiler.plans.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
+from staticgrad.compiler.plans.nest.axes import is_far, is_near, is_turned
+from staticgrad.compiler.plans.nest.plan import AHEAD, NestPlan
 
 
 @frozen
