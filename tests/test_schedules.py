@@ -11,34 +11,35 @@ import numpy as np
 import pytest
 from support.targets import HERE
 
-from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.kernel import PLANS, plan_convolution
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.taps import within
-from staticgrad.compiler.emit.convolution.weights_store import Strides, store_sums
+from staticgrad.compiler.emit.convolution.weights_store import store_sums
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, place_area
 from staticgrad.compiler.emit.llvm import Function, IRModule, integer
 from staticgrad.compiler.kernels.matrix import Convolution, Direction
 from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.convolution.choice import PLANS, plan_convolution
+from staticgrad.compiler.plans.convolution.images import Strides
+from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan
 
 
 def test_areas_lie_behind_each_other_and_those_of_workers_behind_all() -> None:
     scratch = Scratch((Area("sums", 128, copies=3), Area("weights", 64)), areas(np.dtype("float32"), strip=17, tile=1))
     f = IRModule(TARGETS["generic"]).function("f", ())
-    pieces = [(scratch.place(f, "sums", 0, number), 128) for number in range(3)]
-    pieces.append((scratch.place(f, "weights", 0, 0), 64))
+    pieces = [(place_area(scratch, f, "sums", 0, number), 128) for number in range(3)]
+    pieces.append((place_area(scratch, f, "weights", 0, 0), 64))
     for worker in range(2):
         own = scratch.shared_bytes + worker * scratch.own_bytes
-        pieces += [(scratch.place(f, name, own, 0), scratch.find(name).nbytes) for name in ("strip", "tile")]
+        pieces += [(place_area(scratch, f, name, own, 0), scratch.find(name).nbytes) for name in ("strip", "tile")]
     end = 0
     for start, nbytes in pieces:
         assert start == end
         end += nbytes
     assert end == scratch.shared_bytes + 2 * scratch.own_bytes
     with pytest.raises(KeyError, match="line"):
-        scratch.place(f, "line", integer(0), 0)
+        place_area(scratch, f, "line", integer(0), 0)
 
 
 def layer(direction: Direction, channels: int, size: int, filters: int, taps: int, groups: int = 1) -> Convolution:
