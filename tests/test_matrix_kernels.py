@@ -20,7 +20,7 @@ from support.selection import pairwise
 from support.targets import EVERY, HERE
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
-from staticgrad.compiler.emit.convolution.kernel import emit_convolution
+from staticgrad.compiler.emit.convolution.kernel import PLANNER, emit_convolution
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
@@ -29,7 +29,6 @@ from staticgrad.compiler.kernels.reference import run_kernel
 from staticgrad.compiler.machine.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.plans.contraction import plan as contraction_plan
-from staticgrad.compiler.plans.convolution.choice import plan_convolution
 from staticgrad.compiler.plans.convolution.planar import Planar
 from staticgrad.compiler.plans.convolution.products import AT_ONCE, product_plan
 from staticgrad.runtime.parts.threads import pool_address
@@ -907,7 +906,7 @@ def test_taps_of_few_channels_are_no_loops_of_their_own() -> None:
 def test_six_filters_are_lanes_along_the_pixels_where_vectors_are_short() -> None:
     """Tiles of one vector of filters load a pixel for each multiply-add, and leave lanes idle: 1.4 times as long."""
     kernel = convolution_case("forward", 2, 1, (28, 28), 6, (5, 5), padding=(2, 2), images="NHWC").kernel
-    assert isinstance(plan_convolution(kernel, TARGETS["avx2"]), Planar)
+    assert isinstance(PLANNER.plan(kernel, TARGETS["avx2"]), Planar)
 
 
 def many_weights_cases() -> list[Case]:

@@ -170,7 +170,7 @@ def _convolutions() -> Family:
     def emit(module: IRModule, planned: choice.PlannedConvolution, name: str) -> None:
         convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
 
-    return Family(choice.planned, once(emit), _packed_if(choice.takes_packed), convolution.emit_packing)
+    return Family(convolution.PLANNER.planned, once(emit), _packed_if(choice.takes_packed), convolution.emit_packing)
 
 
 FAMILIES: dict[type, Callable[[], Family]] = {

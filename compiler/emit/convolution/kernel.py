@@ -1,6 +1,7 @@
 """Convolution kernels: a planned ``Convolution`` comes in, a function of the module goes out.
 
-The parameters of the function are ``emit/matrix.py``'s; its body is written by the emitter of the plan's class.
+The parameters of the function are ``emit/matrix.py``'s; its body is written by the emitter of the plan's class. A new
+way to run convolutions is a class of plans, an emitter, and their row in ``EMITTERS``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from staticgrad.compiler.emit.convolution.weights_products import WeightProducts
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.compiler.plans.convolution.choice import PlannedConvolution
+from staticgrad.compiler.plans.convolution.choice import ConvolutionPlanner, PlannedConvolution
 from staticgrad.compiler.plans.convolution.depthwise import Depthwise, DepthwiseWeights
 from staticgrad.compiler.plans.convolution.depthwise_planes import DepthwisePlanes
 from staticgrad.compiler.plans.convolution.forward import ForwardPlan
@@ -32,18 +33,20 @@ from staticgrad.compiler.plans.convolution.weights_dots import DotWeights
 from staticgrad.compiler.plans.convolution.weights_planes import PlaneWeights
 from staticgrad.compiler.plans.convolution.weights_products import WeightProducts
 
+# Plans of equal estimates are taken in this order.
 EMITTERS: dict[type[ConvolutionPlan], type[PlanEmitter[Any]]] = {
     DepthwisePlanes: DepthwisePlanesEmitter,
     DepthwiseWeights: DepthwiseWeightsEmitter,
     Depthwise: DepthwiseEmitter,
     Products: ProductsEmitter,
-    Planar: PlanarEmitter,
     WeightProducts: WeightProductsEmitter,
     DotWeights: DotWeightsEmitter,
     PlaneWeights: PlaneWeightsEmitter,
     WeightGrad: WeightGradEmitter,
     ForwardPlan: ForwardEmitter,
+    Planar: PlanarEmitter,
 }
+PLANNER = ConvolutionPlanner(tuple(EMITTERS))
 
 
 def emit_packing(module: IRModule, kernel: Convolution, plan: ForwardPlan, name: str) -> None:

@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import itertools
 
-from staticgrad.base.extents import highest
+from staticgrad.base.extents import highest, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import Image, WeightStrides, kind_of, seconds_of
+from staticgrad.compiler.plans.convolution.depthwise_planes import is_planes
+from staticgrad.compiler.plans.convolution.images import (
+    Image,
+    WeightStrides,
+    has_open_images,
+    is_depthwise,
+    kind_of,
+    multiply_add_cycles,
+    seconds_of,
+)
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.row_tile import RowTile, most_pixels, vectors_at_once
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, SumChunks, SumPlan, Units
@@ -25,6 +34,7 @@ from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, p
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import aligned_bytes, round_up, tile_lanes
 
+TURNED = 0.1  # cycles a byte
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
 CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end
 WEIGHT_BYTES = 12 << 10  # of the weights of a block of channels, which stay in the first cache
@@ -87,6 +97,19 @@ def _segments(kernel: Convolution, target: Target, taps: Taps, image: Image) -> 
     return tuple(TileRun(some[0][0], len(some), some[0][1]) for some in grouped)
 
 
+def _is_for(kernel: Convolution, target: Target) -> bool:
+    """True if a kernel is depthwise and its images are not done plane by plane. Tiles are written for one width."""
+    return is_depthwise(kernel) and not has_open_images(kernel) and not is_planes(largest(kernel), target)
+
+
+def _cycles(kernel: Convolution, target: Target) -> float:
+    """Lanes are the channels; images whose channels are not contiguous are turned."""
+    x, y = kernel.height * kernel.width, kernel.out_height * kernel.out_width
+    turned = sum(pixels for pixels, strides in ((x, kernel.x_strides), (y, kernel.y_strides)) if strides[1] != 1)
+    nbytes = kernel.batch * kernel.channels * turned * kernel.dtype.itemsize
+    return multiply_add_cycles(kernel, target, kernel.channels) + TURNED * nbytes
+
+
 def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> Units:
     """``whole`` images are one unit each, as they are copied by who works on them."""
     row_bytes = columns * kernel.channels * kernel.dtype.itemsize
@@ -109,6 +132,14 @@ class Depthwise(ByUnits):
     result: UnitResult
     units: Units
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> Depthwise | None:
+        suits = _is_for(kernel, target) and kernel.direction != "weight_grad"
+        return depthwise_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        return _cycles(kernel, target)
 
     @property
     def way(self) -> str:
@@ -142,6 +173,14 @@ class DepthwiseWeights(SumPlan):
     part: int  # elements of the weights that one chunk adds up
     sharing: SumChunks
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> DepthwiseWeights | None:
+        suits = _is_for(kernel, target) and kernel.direction == "weight_grad"
+        return depthwise_weights_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        return _cycles(kernel, target)
 
     @property
     def way(self) -> str:

@@ -14,19 +14,28 @@ from __future__ import annotations
 
 import math
 
+from staticgrad.base.extents import largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import Image, is_depthwise, kind_of, seconds_of
+from staticgrad.compiler.plans.convolution.images import (
+    Image,
+    has_open_images,
+    is_depthwise,
+    kind_of,
+    multiply_add_cycles,
+    seconds_of,
+)
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.plane_tile import PlaneTile, suits_tiles
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
-from staticgrad.compiler.plans.convolution.small_plane_tile import SmallPlaneTile, is_small
+from staticgrad.compiler.plans.convolution.small_plane_tile import SmallPlaneTile, is_small, row_lanes
 from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import round_up, tile_lanes
 
+FRAMED = 0.06  # cycles a byte
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
 UNIT_PLANES = 16  # that are a unit by weights, side by side in memory, where that leaves enough units
@@ -168,6 +177,20 @@ class DepthwisePlanes(ByUnits):
     blocks: int
     result: UnitResult  # by weights the scratch block has all of them
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> DepthwisePlanes | None:
+        suits = not has_open_images(kernel) and is_planes(largest(kernel), target)
+        return planes_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Lanes are the pixels of a row, or of several rows that share a vector; other planes are framed."""
+        columns = kernel.width if kernel.direction == "input_grad" else kernel.out_width
+        image, lanes = self.frame.image, tile_lanes(target, kernel.dtype)
+        if not self.frame.rows:
+            return kernel.flops / (4 * lanes) * row_lanes(columns) / columns
+        framed = kernel.batch * image.channels * image.size[0] * image.size[1]
+        return multiply_add_cycles(kernel, target, columns) + FRAMED * framed * kernel.dtype.itemsize
 
     @property
     def by_weights(self) -> bool:

@@ -30,7 +30,18 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import ALIAS, Image, is_run, seconds_of
+from staticgrad.compiler.plans.convolution.images import (
+    ALIAS,
+    Image,
+    are_planes,
+    has_short_vectors,
+    inputs_and_outputs,
+    is_depthwise,
+    is_run,
+    multiply_add_cycles,
+    seconds_of,
+    turning,
+)
 from staticgrad.compiler.plans.convolution.packing import Phase, WeightPacking
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
@@ -43,6 +54,9 @@ ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
 LEAST_TERMS = 8  # channels of a tap: where taps are left out each is a loop, which costs more if it turns seldom
+FEW_INPUTS = 8  # of a group: so few that turning the result takes long beside the arithmetic
+TURNED = 1.4 / 0.75  # times as long as the multiply-adds, then
+TURNED_SHORT = 1.1 / 0.75  # with short vectors
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
@@ -57,6 +71,19 @@ class ForwardPlan(ByUnits):
     result: UnitResult
     packed: Scratch  # packed weights, with the buffer through which they are packed
     scratch: Scratch  # that of ``packed`` only where the kernel itself packs its weights
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> ForwardPlan | None:
+        return None if kernel.direction == "weight_grad" or is_depthwise(kernel) else forward_plan(kernel, target)
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Lanes are the outputs of a group; bringing images in planes into another form takes a part of the time, and
+        as long as the multiply-adds where these are of few inputs."""
+        inputs, outputs = inputs_and_outputs(kernel)
+        turned = turning(kernel, target)
+        if inputs <= FEW_INPUTS and are_planes(kernel):
+            turned *= TURNED_SHORT if has_short_vectors(target) else TURNED
+        return turned * multiply_add_cycles(kernel, target, outputs)
 
     @property
     def image(self) -> Image:

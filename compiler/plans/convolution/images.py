@@ -16,12 +16,16 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.tiles import tile_lanes
+from staticgrad.compiler.plans.tiles import round_up, tile_lanes
 
 Strides = tuple[int, int, int, int]  # of the four indices of an image or of weights
 Kind = Literal["forward", "weights"]
 
 
+NEAR_BYTES = 2 << 20  # of all images
+SHORT_BYTES = 32  # of vectors at most, with which the arithmetic takes long beside copies
+TURNING = 1 / 0.95
+TURNING_FAR = 1 / 0.94  # where images are not in the caches: turning them would be waiting for memory
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache: conflict misses
 
 
@@ -163,6 +167,44 @@ def unaliased(dtype: np.dtype, channels: int, stride: int = 1) -> int:
 
 def is_run(image: Image, taps: int, dilation: int) -> bool:
     return taps == 1 or (dilation == 1 and image.pixel == image.channels)
+
+
+def has_open_images(kernel: Convolution) -> bool:
+    """True if the height or width of images is open."""
+    return any(map(is_open, (kernel.height, kernel.width, kernel.out_height, kernel.out_width)))
+
+
+def are_planes(kernel: Convolution) -> bool:
+    """True if the pixels of a row are contiguous in x and in y, as in images that users hold."""
+    return kernel.x_strides[3] == kernel.y_strides[3] == 1
+
+
+def inputs_and_outputs(kernel: Convolution) -> tuple[int, int]:
+    """The channels of one group that a kernel forward or by data reads and writes."""
+    inputs, outputs = kernel.of_group
+    return (outputs, inputs) if kernel.direction == "input_grad" else (inputs, outputs)
+
+
+def lanes_used(target: Target, dtype: np.dtype, count: int) -> float:
+    """The share of lanes in use, of vectors over ``count`` elements."""
+    return count / round_up(max(count, 1), tile_lanes(target, dtype))
+
+
+def multiply_add_cycles(kernel: Convolution, target: Target, count: int) -> float:
+    """The cycles of a kernel's multiply-adds, two vectors a cycle, of vectors over ``count`` elements."""
+    return kernel.flops / (4 * tile_lanes(target, kernel.dtype) * (lanes_used(target, kernel.dtype, count) or 1))
+
+
+def has_short_vectors(target: Target) -> bool:
+    """True if the vectors of a target are so short that copies take a small part of a kernel's time."""
+    return target.isa.vector_bytes <= SHORT_BYTES
+
+
+def turning(kernel: Convolution, target: Target) -> float:
+    """The number of times as long that tiles take where images in planes are brought into another form beside them."""
+    pixels = kernel.out_height * kernel.out_width * (kernel.channels + kernel.filters)
+    is_near = kernel.batch * pixels * kernel.dtype.itemsize <= target.sized(NEAR_BYTES)
+    return (TURNING if is_near else TURNING_FAR) if are_planes(kernel) else 1.0
 
 
 def seconds_of(kernel: Convolution, target: Target) -> float:

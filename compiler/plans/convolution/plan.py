@@ -12,6 +12,7 @@ import numpy as np
 from staticgrad.base.extents import highest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.tiles import aligned_bytes
 
 
@@ -76,6 +77,15 @@ class ConvolutionPlan(abc.ABC):
 
     __slots__ = ()
     scratch: Scratch
+
+    @staticmethod
+    @abc.abstractmethod
+    def make(kernel: Convolution, target: Target) -> ConvolutionPlan | None:
+        """The plan of a kernel without epilogue, which has no part in it; None for one that this class is not for."""
+
+    @abc.abstractmethod
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """The estimated cycles of the kernel of known sizes on one core, by which plans of a kernel are compared."""
 
     @property
     @abc.abstractmethod

@@ -16,14 +16,23 @@ order; so of a block of rows some planes are written after each other, not all p
 
 from __future__ import annotations
 
-import numpy as np
-
 from staticgrad.base.extents import highest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import Image, WeightStrides, seconds_of
+from staticgrad.compiler.plans.convolution.images import (
+    Image,
+    WeightStrides,
+    are_planes,
+    has_open_images,
+    has_short_vectors,
+    inputs_and_outputs,
+    is_depthwise,
+    multiply_add_cycles,
+    seconds_of,
+    turning,
+)
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, phase_weights
@@ -31,10 +40,8 @@ from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
-GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying
-GAIN_SHORT, SHORT_BYTES = 1.1, 32  # with vectors so short that the arithmetic takes longer beside it
-FEW_INPUTS = 8  # of a group: so few that copying them into strips is little beside the result, if that is in planes
-LEAST_USE = 0.75  # of lanes then, as a share of those that channels last would use
+STRIPS = 1.4  # times as long as the multiply-adds alone, with copies into strips
+STRIPS_SHORT = 1.1  # with short vectors
 
 
 @frozen
@@ -74,32 +81,32 @@ class Planar(ByUnits):
         """True if tiles are written where the result, or the epilogue, wants them."""
         return self.result.strides[3] == 1
 
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> Planar | None:
+        suits = is_planar(kernel) and (kernel.stride[1] == 1 or not has_open_images(kernel))
+        return planar_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Lanes are the pixels of a row; copying into strips takes a part of the time."""
+        outputs, lanes = inputs_and_outputs(kernel)[1], tile_lanes(target, kernel.dtype)
+        # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not transposed.
+        is_short = has_short_vectors(target) and (are_planes(kernel) or outputs <= lanes)
+        strips = (STRIPS_SHORT if is_short else STRIPS) * turning(kernel, target)
+        return strips * multiply_add_cycles(kernel, target, kernel.result_sizes[3])
+
     @property
     def way(self) -> str:
         copies = f", {self.copies} copies of each" if self.dealt else ""
         return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units.text()}"
 
 
-def _lanes_used(target: Target, dtype: np.dtype, count: int) -> float:
-    """The share of lanes in use, of vectors over ``count`` elements."""
-    return count / round_up(max(count, 1), tile_lanes(target, dtype))
-
-
-def is_planar(kernel: Convolution, target: Target) -> bool:
-    """True if vectors along pixels use so many more lanes than along channels that they are worth a strip."""
-    back = kernel.direction == "input_grad"
-    if kernel.direction == "weight_grad" or kernel.dtype.kind != "f" or (back and kernel.stride != (1, 1)):
+def is_planar(kernel: Convolution) -> bool:
+    """True if strips can be made for a kernel."""
+    if kernel.direction == "weight_grad" or kernel.dtype.kind != "f" or is_depthwise(kernel):
         return False
-    planes = kernel.x_strides[3] == kernel.y_strides[3] == 1
-    if kernel.stride[1] > (2 if planes else 1):
-        return False
-    (_, total, _, columns), groups = kernel.result_sizes, kernel.groups
-    inputs, outputs = (kernel.filters if back else kernel.channels) // groups, total // groups
-    along, across = (_lanes_used(target, kernel.dtype, count) for count in (columns, outputs))
-    # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not transposed.
-    short = target.isa.vector_bytes <= SHORT_BYTES and (planes or outputs <= tile_lanes(target, kernel.dtype))
-    gain = GAIN_SHORT if short else GAIN
-    return along > gain * across or (planes and inputs <= FEW_INPUTS and along > LEAST_USE * across)
+    if kernel.stride[1] == 1:
+        return kernel.direction == "forward" or kernel.stride == (1, 1)
+    return kernel.direction == "forward" and kernel.stride[1] == 2 and are_planes(kernel)
 
 
 def planar_plan(kernel: Convolution, target: Target) -> Planar:

@@ -14,10 +14,15 @@ import math
 
 import numpy as np
 
-from staticgrad.base.extents import highest
+from staticgrad.base.extents import highest, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.convolution.images import has_open_images, is_depthwise
+from staticgrad.compiler.plans.tiles import USUAL_ROWS
+
+MANY_WEIGHTS = 3 << 19  # bytes of all weights from which planes are made even of channels that are next to each other
 
 
 @frozen
@@ -105,3 +110,29 @@ class Planes:
     def pitch(self) -> int:
         """The distance from one plane to the next."""
         return odd_lines(self.images * self.image, self.kernel.dtype)
+
+
+def pixels_of(kernel: Convolution) -> int:
+    """The pixels of y in all images, of known height and width."""
+    return highest(kernel.batch) * kernel.out_height * kernel.out_width
+
+
+def has_y_by_planes(kernel: Convolution) -> bool:
+    """True if the pixels of a plane of y are contiguous."""
+    _, _, s_p, s_q = kernel.y_strides
+    return s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
+
+
+def reads_planes(kernel: Convolution, target: Target) -> bool:
+    """True if several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
+    or the channels of a pixel are. Channels last, turning planes pays where the weights outgrow the second cache, so
+    that sums must not be passed through once for each block of rows. Images of open sizes are not moved plane by
+    plane."""
+    if kernel.direction != "weight_grad" or kernel.kernel == (1, 1) or is_depthwise(kernel) or has_open_images(kernel):
+        return False
+    kernel = largest(kernel)
+    by_row = kernel.x_strides[3] == 1 or kernel.width == 1
+    channels, _ = kernel.of_group
+    weights = kernel.filters * channels * math.prod(kernel.kernel) * kernel.dtype.itemsize
+    by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= target.sized(MANY_WEIGHTS)
+    return (by_row or by_pixel) and pixels_of(kernel) > 0

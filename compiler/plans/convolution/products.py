@@ -18,13 +18,22 @@ are faster, and ``forward`` does them.
 
 from __future__ import annotations
 
-from staticgrad.base.extents import highest, is_open, is_same
+from staticgrad.base.extents import highest, is_open, is_same, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import WeightStrides, seconds_of
+from staticgrad.compiler.plans.convolution.images import (
+    WeightStrides,
+    are_planes,
+    has_open_images,
+    is_depthwise,
+    lanes_used,
+    multiply_add_cycles,
+    seconds_of,
+    turning,
+)
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import Planes, Segments, odd_lines
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
@@ -37,9 +46,6 @@ PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms
 FEW_PANELS = 4  # of rows: then copying a panel is not worth it
 STRIP_BYTES = 128 << 10  # of packed pixels
 TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
-LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
-LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
-NEAR_BYTES = 2 << 20  # of all images
 AT_ONCE = 16  # lines of memory that a core has in flight: a prefetch beyond these blocks
 ENOUGH_UNITS = 8  # so that threads have work of their own: for more of them outputs are not cut in parts
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
@@ -68,6 +74,15 @@ class Products(ByUnits):
     depth: int  # terms of one pass
     copied: bool  # panels are packed, else read in place
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> Products | None:
+        suits = is_product(kernel, target) and (not has_open_images(kernel) or are_whole_planes(kernel))
+        return product_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Lanes are the pixels of an image."""
+        return multiply_add_cycles(kernel, target, kernel.out_height * kernel.out_width)
 
     @property
     def way(self) -> str:
@@ -115,15 +130,14 @@ class Products(ByUnits):
 
 def is_product(kernel: Convolution, target: Target) -> bool:
     """True if a kernel is a product of planes, with lanes enough in use."""
-    if kernel.direction == "weight_grad" or kernel.kernel != (1, 1) or 0 in (kernel.channels, kernel.filters):
+    if kernel.direction == "weight_grad" or kernel.kernel != (1, 1) or is_depthwise(kernel):
         return False
-    if _is_gathered(kernel) and kernel.direction != "forward":
+    if 0 in (kernel.channels, kernel.filters) or (_is_gathered(kernel) and kernel.direction != "forward"):
         return False
-    planes = kernel.x_strides[3] == kernel.y_strides[3] == 1 and kernel.y_strides[2] == kernel.out_width
+    kernel = largest(kernel)
     pixels = kernel.out_height * kernel.out_width
-    used = pixels / round_up(pixels, tile_lanes(target, kernel.dtype)) if pixels else 0.0
-    image_bytes = pixels * (kernel.channels + kernel.filters) * kernel.dtype.itemsize
-    return planes and used >= (LEAST_USE if kernel.batch * image_bytes <= target.sized(NEAR_BYTES) else LEAST_USE_FAR)
+    is_used = pixels > 0 and lanes_used(target, kernel.dtype, pixels) * turning(kernel, target) >= 1
+    return are_planes(kernel) and kernel.y_strides[2] == kernel.out_width and is_used
 
 
 def are_whole_planes(kernel: Convolution) -> bool:

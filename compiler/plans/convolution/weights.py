@@ -13,7 +13,6 @@ all images that are taken together. So no sum depends on the number of threads.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from staticgrad.base.extents import highest
@@ -21,10 +20,12 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import Image, is_run, seconds_of, x_image
+from staticgrad.compiler.plans.convolution.images import Image, is_depthwise, is_run, seconds_of, x_image
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.plans.convolution.planes import pixels_of, reads_planes
 from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan, share_of
-from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, round_up
+from staticgrad.compiler.plans.convolution.weights_products import is_weight_product
+from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, round_up, tiling_cost
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
@@ -48,6 +49,19 @@ class WeightGrad(SumPlan):
     rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
     sharing: SumChunks  # units are tiles, segments images
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> WeightGrad | None:
+        if kernel.direction != "weight_grad" or is_depthwise(kernel):
+            return None
+        is_for_others = is_weight_product(kernel) or reads_planes(kernel, target)
+        return None if is_for_others else weight_grad_plan(kernel, target)
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Those of all tiles."""
+        depth = max(1, self.together * self.rows * kernel.out_width)
+        tiles = self.image.groups * kernel.kernel[0] * (1 if self.run else kernel.kernel[1])
+        return tiles * tiling_cost(self.tiling, depth) * pixels_of(kernel) / depth
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -85,7 +99,6 @@ class WeightGrad(SumPlan):
         return self.strides
 
 
-@functools.lru_cache(maxsize=4096)
 def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     """The plan of a kernel without epilogue, which has no part in it."""
     image = x_image(kernel)

@@ -13,17 +13,16 @@ the number of threads.
 
 from __future__ import annotations
 
-import functools
 import math
 
-from staticgrad.base.extents import highest
+from staticgrad.base.extents import highest, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, wanted_chunks
 from staticgrad.compiler.plans.convolution.images import row_major_weights, seconds_of
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
-from staticgrad.compiler.plans.convolution.planes import Planes, Segments
+from staticgrad.compiler.plans.convolution.planes import Planes, Segments, has_y_by_planes, pixels_of, reads_planes
 from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan, share_of
 from staticgrad.compiler.plans.tiles import aligned_bytes, tile_lanes
 
@@ -70,6 +69,24 @@ class DotWeights(SumPlan):
     sharing: SumChunks  # units are panels of channels of all groups, with all segments, or each with runs of them
     scratch: Scratch
 
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> DotWeights | None:
+        suits = kernel.dtype.kind == "f" and reads_planes(kernel, target) and has_y_by_planes(largest(kernel))
+        return dot_weights_plan(kernel, target) if suits else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Those of all tiles: multiply-adds, two a cycle with a latency of four, or loads, two a cycle, half of which
+        meet two lines; and for each segment the sums, which are read and written."""
+        pixels = self.segments.rows * kernel.out_width
+        steps = -(-pixels // self.lanes) / pixels
+        cycles = 0.0
+        for columns, panels in self.channels.kinds():
+            for rows, more in self.filters.kinds():
+                step = max(rows * columns / 2, 4.0, 0.75 * (rows + columns))
+                sums = (1.5 * rows * columns + 20) / (pixels * self.segments.together)
+                cycles += panels * more * (step * steps + sums)
+        return kernel.groups * pixels_of(kernel) * cycles * kernel.kernel[0] * kernel.kernel[1]
+
     @property
     def tile(self) -> int:
         """The sums of the largest tile, lane by lane."""
@@ -87,7 +104,6 @@ class DotWeights(SumPlan):
         return row_major_weights(kernel)
 
 
-@functools.lru_cache(maxsize=4096)
 def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     """The plan of a kernel without epilogue, which has no part in it."""
     lanes, size, taps = tile_lanes(target, kernel.dtype), kernel.dtype.itemsize, kernel.kernel[0] * kernel.kernel[1]
@@ -120,24 +136,3 @@ def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
     channels = Panels.of(kernel.of_group[0], most)
     most = min(8, (registers - temporaries - channels.size) // channels.size)
     return channels, Panels.of(kernel.of_group[1], most)
-
-
-def dots_pay(kernel: Convolution, target: Target, tile_cycles: float) -> bool:
-    """True if tiles of dots take less time than ``tile_cycles`` for each pixel of a group."""
-    _, _, s_p, s_q = kernel.y_strides
-    by_plane = s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
-    return kernel.dtype.kind == "f" and by_plane and _dot_cycles(kernel, target) < tile_cycles
-
-
-def _dot_cycles(kernel: Convolution, target: Target) -> float:
-    """The estimated cycles of a pixel in all tiles of a group: multiply-adds, two a cycle with a latency of four, or
-    loads, two a cycle, half of which meet two lines; and for each segment the sums, which are read and written."""
-    plan = dot_weights_plan(kernel, target)
-    pixels = plan.segments.rows * kernel.out_width
-    steps = -(-pixels // plan.lanes) / pixels
-    cycles = 0.0
-    for columns, panels in plan.channels.kinds():
-        for rows, more in plan.filters.kinds():
-            step = max(rows * columns / 2, 4.0, 0.75 * (rows + columns))
-            cycles += panels * more * (step * steps + (1.5 * rows * columns + 20) / (pixels * plan.segments.together))
-    return cycles * kernel.kernel[0] * kernel.kernel[1]

@@ -16,7 +16,6 @@ on the number of threads.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from staticgrad.base.frozen import frozen
@@ -24,7 +23,7 @@ from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.convolution.images import row_major_weights
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
-from staticgrad.compiler.plans.convolution.planes import Planes, Segments
+from staticgrad.compiler.plans.convolution.planes import Planes, Segments, pixels_of, reads_planes
 from staticgrad.compiler.plans.convolution.schedule import SegmentSums, SumChunks
 from staticgrad.compiler.plans.tiles import (
     USUAL_ROWS,
@@ -38,7 +37,6 @@ from staticgrad.compiler.plans.tiles import (
 
 SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
 Y_BYTES = 4 << 20  # of all panels of y
-MANY_WEIGHTS = 3 << 19  # bytes of all weights from which planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
 
 
@@ -54,6 +52,16 @@ class PlaneWeights(SegmentSums):
     segments: Segments
     sharing: SumChunks  # units are panels of channels of all groups
     scratch: Scratch
+
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> PlaneWeights | None:
+        return plane_weights_plan(kernel, target) if reads_planes(kernel, target) else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """Those of all tiles, with the packing of y."""
+        pixels = pixels_of(kernel)
+        packing = 0.0 if self.y_in_place else target.machine.packed_y * self.filters * pixels
+        return kernel.groups * (self.taps * tiling_cost(self.tiling, pixels) + packing)
 
     @property
     def filters(self) -> int:
@@ -92,19 +100,6 @@ class PlaneWeights(SegmentSums):
         return row_major_weights(kernel)
 
 
-def reads_planes(kernel: Convolution, target: Target) -> bool:
-    """True if several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
-    or the channels of a pixel are. Channels last, turning planes pays where the weights outgrow the second cache, so
-    that sums must not be passed through once for each block of rows."""
-    pixels = kernel.batch * kernel.out_height * kernel.out_width
-    by_row = kernel.x_strides[3] == 1 or kernel.width == 1
-    channels, _ = kernel.of_group
-    weights = kernel.filters * channels * math.prod(kernel.kernel) * kernel.dtype.itemsize
-    by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= target.sized(MANY_WEIGHTS)
-    return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and (by_row or by_pixel) and pixels > 0
-
-
-@functools.lru_cache(maxsize=4096)
 def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     """The plan of a kernel without epilogue, which has no part in it."""
     (channels, filters), size = kernel.of_group, kernel.dtype.itemsize
@@ -144,10 +139,3 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     else:
         scratch = Scratch((raw, y, sums), (x,)) if kept else Scratch((raw, y), (x, sums))
     return PlaneWeights(kernel, planes, unfolded, tiling, y_in_place, segments, sharing, scratch)
-
-
-def tile_cycles(kernel: Convolution, target: Target) -> float:
-    """The estimated cycles of a pixel in all tiles of a group, with the packing of y."""
-    plan, depth = plane_weights_plan(kernel, target), kernel.batch * kernel.out_height * kernel.out_width
-    products = plan.taps * tiling_cost(plan.tiling, depth) / depth
-    return products + (0.0 if plan.y_in_place else target.machine.packed_y * plan.filters)

@@ -14,16 +14,14 @@ panels. So no sum depends on the number of threads.
 
 from __future__ import annotations
 
-import functools
-
-from staticgrad.base.extents import highest
+from staticgrad.base.extents import highest, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import seconds_of
+from staticgrad.compiler.plans.convolution.images import has_open_images, is_depthwise, seconds_of
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
-from staticgrad.compiler.plans.convolution.planes import Planes, Segments
+from staticgrad.compiler.plans.convolution.planes import Planes, Segments, has_y_by_planes, pixels_of
 from staticgrad.compiler.plans.convolution.schedule import SegmentSums, SumChunks
 from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, tiling_cost
 
@@ -61,6 +59,14 @@ class WeightProducts(SegmentSums):
     sharing: SumChunks  # units are parts of the rows of the panels of columns of all groups
     scratch: Scratch
 
+    @staticmethod
+    def make(kernel: Convolution, target: Target) -> WeightProducts | None:
+        return weight_product_plan(kernel, target) if is_weight_product(kernel) else None
+
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        pixels = self.segments.together * self.pixels
+        return kernel.groups * _cycles(kernel, target, self.rows, self.columns, self.tiling, pixels)
+
     @property
     def strides(self) -> tuple[int, int]:
         """The strides of sums, from filter to filter and channel to channel."""
@@ -81,15 +87,14 @@ class WeightProducts(SegmentSums):
 
 
 def is_weight_product(kernel: Convolution) -> bool:
-    """True if a kernel is a product of planes: those of y are contiguous, those of x at least along rows."""
-    _, _, s_p, s_q = kernel.y_strides
-    by_plane = s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
-    pixels = kernel.batch * kernel.out_height * kernel.out_width
-    one_tap = kernel.direction == "weight_grad" and kernel.kernel == (1, 1)
-    return one_tap and by_plane and kernel.x_strides[3] == 1 and pixels > 0
+    """True if a kernel is a product of planes of known sizes: those of y are contiguous, those of x at least along
+    rows."""
+    if kernel.direction != "weight_grad" or kernel.kernel != (1, 1) or is_depthwise(kernel) or has_open_images(kernel):
+        return False
+    kernel = largest(kernel)
+    return has_y_by_planes(kernel) and kernel.x_strides[3] == 1 and pixels_of(kernel) > 0
 
 
-@functools.lru_cache(maxsize=4096)
 def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     """The plan of a kernel without epilogue, which has no part in it."""
     (s_n, s_c, s_h, _), (down, _) = kernel.x_strides, kernel.stride
@@ -103,10 +108,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
         segments = Segments.of(kernel, min(most, max(fewest, target.sized(SEGMENT_BYTES) // (rows.count * size))))
         pixels = segments.together * segments.rows * kernel.out_width
         tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
-        machine = target.machine
-        turned = machine.moved_weight * channels * filters * (kernel.w_strides[rows is y] != 1)
-        all_pixels = highest(kernel.batch) * kernel.out_height * kernel.out_width
-        cycles = tiling_cost(tiling, pixels) / pixels + machine.packed_column * columns.count + turned / all_pixels
+        cycles = _cycles(kernel, target, rows, columns, tiling, pixels)
         return cycles, rows is x, rows, columns, segments, tiling
 
     ways = [way(y, x), way(x, y)] if whole else [way(y, x)]
@@ -126,3 +128,12 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, sharing.places),), own)
     return WeightProducts(kernel, swapped, rows, columns, segments, planes, tiling, row_parts, part_panels, in_place,
                           sharing, scratch)  # fmt: skip
+
+
+def _cycles(kernel: Convolution, target: Target, rows: Side, columns: Side, tiling: Tiling, pixels: int) -> float:
+    """Those of a group: tiles of segments of ``pixels``, columns that are packed, and weights that are brought into
+    their place."""
+    machine = target.machine
+    turned = machine.moved_weight * rows.count * columns.count * (kernel.w_strides[rows.number] != 1)
+    pixel = tiling_cost(tiling, pixels) / pixels + machine.packed_column * columns.count
+    return highest(kernel.batch) * kernel.out_height * kernel.out_width * pixel + turned
