@@ -17,16 +17,9 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.convolution.costs import multiply_add_cycles, seconds_of
 from staticgrad.compiler.plans.convolution.depthwise_planes import is_planes
-from staticgrad.compiler.plans.convolution.images import (
-    Image,
-    WeightStrides,
-    has_open_images,
-    is_depthwise,
-    kind_of,
-    multiply_add_cycles,
-    seconds_of,
-)
+from staticgrad.compiler.plans.convolution.images import Image, WeightStrides, has_open_images, is_depthwise, kind_of
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.row_tile import RowTile, most_pixels, vectors_at_once
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, SumChunks, SumPlan, Units
@@ -34,7 +27,7 @@ from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, p
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import aligned_bytes, round_up, tile_lanes
 
-TURNED = 0.1  # cycles a byte
+TURNED = 0.1  # cycles a byte of images whose channels are not contiguous
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
 CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end
 WEIGHT_BYTES = 12 << 10  # of the weights of a block of channels, which stay in the first cache

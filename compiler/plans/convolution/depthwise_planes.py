@@ -19,14 +19,8 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import (
-    Image,
-    has_open_images,
-    is_depthwise,
-    kind_of,
-    multiply_add_cycles,
-    seconds_of,
-)
+from staticgrad.compiler.plans.convolution.costs import multiply_add_cycles, seconds_of
+from staticgrad.compiler.plans.convolution.images import Image, has_open_images, is_depthwise, kind_of
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.plane_tile import PlaneTile, suits_tiles
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
@@ -35,7 +29,7 @@ from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, p
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import round_up, tile_lanes
 
-FRAMED = 0.06  # cycles a byte
+FRAMED = 0.06  # cycles a byte of planes, copied and read again
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
 UNIT_PLANES = 16  # that are a unit by weights, side by side in memory, where that leaves enough units

@@ -30,17 +30,14 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.convolution.costs import has_short_vectors, multiply_add_cycles, seconds_of, turning
 from staticgrad.compiler.plans.convolution.images import (
     ALIAS,
     Image,
     are_planes,
-    has_short_vectors,
     inputs_and_outputs,
     is_depthwise,
     is_run,
-    multiply_add_cycles,
-    seconds_of,
-    turning,
 )
 from staticgrad.compiler.plans.convolution.packing import Phase, WeightPacking
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
@@ -54,9 +51,9 @@ ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
 LEAST_TERMS = 8  # channels of a tap: where taps are left out each is a loop, which costs more if it turns seldom
-FEW_INPUTS = 8  # of a group: so few that turning the result takes long beside the arithmetic
-TURNED = 1.4 / 0.75  # times as long as the multiply-adds, then
-TURNED_SHORT = 1.1 / 0.75  # with short vectors
+FEW_INPUTS = 8  # of a group, up to which turning the result takes about as long as the arithmetic
+TURNED = 1.4 / 0.75  # cycles for each of the multiply-adds then
+TURNED_SHORT = 1.1 / 0.75  # the same with short vectors
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 

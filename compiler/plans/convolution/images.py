@@ -11,21 +11,15 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.base.extents import OpenSizeError, at_most, is_open, is_same, largest, open_sizes, value_at
+from staticgrad.base.extents import OpenSizeError, at_most, is_open, is_same, open_sizes, value_at
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
-from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.tiles import round_up, tile_lanes
 
 Strides = tuple[int, int, int, int]  # of the four indices of an image or of weights
 Kind = Literal["forward", "weights"]
 
 
-NEAR_BYTES = 2 << 20  # of all images
-SHORT_BYTES = 32  # of vectors at most, with which the arithmetic takes long beside copies
-TURNING = 1 / 0.95
-TURNING_FAR = 1 / 0.94  # where images are not in the caches: turning them would be waiting for memory
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache: conflict misses
 
 
@@ -183,37 +177,6 @@ def inputs_and_outputs(kernel: Convolution) -> tuple[int, int]:
     """The channels of one group that a kernel forward or by data reads and writes."""
     inputs, outputs = kernel.of_group
     return (outputs, inputs) if kernel.direction == "input_grad" else (inputs, outputs)
-
-
-def lanes_used(target: Target, dtype: np.dtype, count: int) -> float:
-    """The share of lanes in use, of vectors over ``count`` elements."""
-    return count / round_up(max(count, 1), tile_lanes(target, dtype))
-
-
-def multiply_add_cycles(kernel: Convolution, target: Target, count: int) -> float:
-    """The cycles of a kernel's multiply-adds, two vectors a cycle, of vectors over ``count`` elements."""
-    return kernel.flops / (4 * tile_lanes(target, kernel.dtype) * (lanes_used(target, kernel.dtype, count) or 1))
-
-
-def has_short_vectors(target: Target) -> bool:
-    """True if the vectors of a target are so short that copies take a small part of a kernel's time."""
-    return target.isa.vector_bytes <= SHORT_BYTES
-
-
-def turning(kernel: Convolution, target: Target) -> float:
-    """The number of times as long that tiles take where images in planes are brought into another form beside them."""
-    pixels = kernel.out_height * kernel.out_width * (kernel.channels + kernel.filters)
-    is_near = kernel.batch * pixels * kernel.dtype.itemsize <= target.sized(NEAR_BYTES)
-    return (TURNING if is_near else TURNING_FAR) if are_planes(kernel) else 1.0
-
-
-def seconds_of(kernel: Convolution, target: Target) -> float:
-    """The estimated seconds of the kernel on one core, of the greatest sizes."""
-    kernel = largest(kernel)
-    products = kernel.batch * kernel.filters * kernel.out_height * kernel.out_width
-    terms = kernel.channels // kernel.groups * kernel.kernel[0] * kernel.kernel[1]
-    rate = target.machine.convolution_flops_per_lane * tile_lanes(target, kernel.dtype)
-    return 2 * products * terms / (rate / 4 if is_depthwise(kernel) or kernel.dtype.kind != "f" else rate)
 
 
 def row_major_weights(kernel: Convolution) -> Strides:

@@ -21,17 +21,14 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
+from staticgrad.compiler.plans.convolution.costs import has_short_vectors, multiply_add_cycles, seconds_of, turning
 from staticgrad.compiler.plans.convolution.images import (
     Image,
     WeightStrides,
     are_planes,
     has_open_images,
-    has_short_vectors,
     inputs_and_outputs,
     is_depthwise,
-    multiply_add_cycles,
-    seconds_of,
-    turning,
 )
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
@@ -40,8 +37,8 @@ from staticgrad.compiler.plans.convolution.unstage import UnitResult
 from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
-STRIPS = 1.4  # times as long as the multiply-adds alone, with copies into strips
-STRIPS_SHORT = 1.1  # with short vectors
+STRIPS = 1.4  # cycles with copies into strips, for each of the multiply-adds
+STRIPS_SHORT = 1.1  # the same with short vectors
 
 
 @frozen

@@ -24,16 +24,8 @@ from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import (
-    WeightStrides,
-    are_planes,
-    has_open_images,
-    is_depthwise,
-    lanes_used,
-    multiply_add_cycles,
-    seconds_of,
-    turning,
-)
+from staticgrad.compiler.plans.convolution.costs import lanes_used, multiply_add_cycles, seconds_of, turning
+from staticgrad.compiler.plans.convolution.images import WeightStrides, are_planes, has_open_images, is_depthwise
 from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import Planes, Segments, odd_lines
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units

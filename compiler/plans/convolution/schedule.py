@@ -11,7 +11,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, wanted_chunks
-from staticgrad.compiler.plans.convolution.images import seconds_of
+from staticgrad.compiler.plans.convolution.costs import seconds_of
 from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.plans.convolution.planes import Segments
 from staticgrad.compiler.plans.convolution.unstage import UnitResult

@@ -20,7 +20,8 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import Image, is_depthwise, is_run, seconds_of, x_image
+from staticgrad.compiler.plans.convolution.costs import seconds_of
+from staticgrad.compiler.plans.convolution.images import Image, is_depthwise, is_run, x_image
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import pixels_of, reads_planes
 from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan, share_of

@@ -19,7 +19,8 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.convolution.images import has_open_images, is_depthwise, seconds_of
+from staticgrad.compiler.plans.convolution.costs import seconds_of
+from staticgrad.compiler.plans.convolution.images import has_open_images, is_depthwise
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import Planes, Segments, has_y_by_planes, pixels_of
 from staticgrad.compiler.plans.convolution.schedule import SegmentSums, SumChunks
