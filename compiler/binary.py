@@ -63,7 +63,8 @@ from staticgrad.graph.optable import Array
 if TYPE_CHECKING:
     from staticgrad.compiler.placement.problems import Pinned
 
-WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
+# Switches that look at stages.
+WATCHING = (("DEBUG", "0"), ("EXPLAIN", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))
 LARGE = 4096  # bytes of a constant that are not kept where the region has them
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 

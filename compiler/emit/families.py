@@ -165,11 +165,12 @@ def _contractions() -> Family:
 
 def _convolutions() -> Family:
     from staticgrad.compiler.emit.convolution import kernel as convolution
+    from staticgrad.compiler.plans.convolution import choice
 
-    def emit(module: IRModule, planned: convolution.PlannedConvolution, name: str) -> None:
+    def emit(module: IRModule, planned: choice.PlannedConvolution, name: str) -> None:
         convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
 
-    return Family(convolution.planned, once(emit), _packed_if(convolution.takes_packed), convolution.emit_packing)
+    return Family(convolution.PLANNER.planned, once(emit), _packed_if(choice.takes_packed), convolution.emit_packing)
 
 
 FAMILIES: dict[type, Callable[[], Family]] = {

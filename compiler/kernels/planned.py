@@ -38,6 +38,7 @@ class PlannedKernel(Generic[K_co, P_co]):
             do so share one place, which stays in a cache.
         raw_strides: where a matrix kernel's epilogue finds the raw result, a stride in elements for each index.
         packed_bytes: the size of the operand that a matrix kernel is given packed.
+        choice: the estimates by which the plan was chosen, where the switch EXPLAIN asks for them.
     """
 
     kernel: K_co
@@ -48,6 +49,7 @@ class PlannedKernel(Generic[K_co, P_co]):
     packs: bool = False
     raw_strides: tuple[int, ...] = ()
     packed_bytes: int = 0
+    choice: str = ""
 
     def scratch_bytes(self, workers: int) -> int:
         """The bytes of scratch memory that the kernel needs, run by ``workers`` threads."""
@@ -56,7 +58,8 @@ class PlannedKernel(Generic[K_co, P_co]):
     @property
     def text(self) -> str:
         """The kernel, and below it how it is run."""
-        return self.kernel.text if self.plan is None else f"{self.kernel.text}\nplan: {self.plan.text}"
+        choice = f"\nchoice: {self.choice}" if self.choice else ""
+        return self.kernel.text if self.plan is None else f"{self.kernel.text}\nplan: {self.plan.text}{choice}"
 
 
 Planned = PlannedKernel[Kernel, KernelPlan]  # of any family

@@ -29,10 +29,7 @@ WORDS = {
 SIZED = ("dict[", "frozenset[", "set[")
 COUNTS = {"blocks", "copies", "chunks", "group", "groups", "parts", "passes", "phases", "strips", "terms", "together"}
 AMOUNTS = {"buffer", "left", "right"}
-PLANS = (
-    "staticgrad.compiler.emit.",
-    "staticgrad.compiler.plans.",
-)  # where plans are made; what is planned is from elsewhere
+PLANS = "staticgrad.compiler.plans."  # where plans are made; what is planned is from elsewhere
 GIVEN = {"Facts", "Access", "Machine", "ProductCosts"}  # of what is planned, and for what
 
 

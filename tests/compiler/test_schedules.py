@@ -11,34 +11,37 @@ import numpy as np
 import pytest
 from support.targets import HERE
 
-from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.kernel import PLANS, plan_convolution
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.kernel import EMITTERS, PLANNER
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.taps import within
-from staticgrad.compiler.emit.convolution.weights_store import Strides, store_sums
+from staticgrad.compiler.emit.convolution.weights_store import store_sums
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, place_area
+from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import Function, IRModule, integer
 from staticgrad.compiler.kernels.matrix import Convolution, Direction
 from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.convolution.choice import ConvolutionPlanner
+from staticgrad.compiler.plans.convolution.images import Strides
+from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan
 
 
 def test_areas_lie_behind_each_other_and_those_of_workers_behind_all() -> None:
     scratch = Scratch((Area("sums", 128, copies=3), Area("weights", 64)), areas(np.dtype("float32"), strip=17, tile=1))
     f = IRModule(TARGETS["generic"]).function("f", ())
-    pieces = [(scratch.place(f, "sums", 0, number), 128) for number in range(3)]
-    pieces.append((scratch.place(f, "weights", 0, 0), 64))
+    pieces = [(place_area(scratch, f, "sums", 0, number), 128) for number in range(3)]
+    pieces.append((place_area(scratch, f, "weights", 0, 0), 64))
     for worker in range(2):
         own = scratch.shared_bytes + worker * scratch.own_bytes
-        pieces += [(scratch.place(f, name, own, 0), scratch.find(name).nbytes) for name in ("strip", "tile")]
+        pieces += [(place_area(scratch, f, name, own, 0), scratch.find(name).nbytes) for name in ("strip", "tile")]
     end = 0
     for start, nbytes in pieces:
         assert start == end
         end += nbytes
     assert end == scratch.shared_bytes + 2 * scratch.own_bytes
     with pytest.raises(KeyError, match="line"):
-        scratch.place(f, "line", integer(0), 0)
+        place_area(scratch, f, "line", integer(0), 0)
 
 
 def layer(direction: Direction, channels: int, size: int, filters: int, taps: int, groups: int = 1) -> Convolution:
@@ -54,7 +57,7 @@ def layer(direction: Direction, channels: int, size: int, filters: int, taps: in
 def test_chunks_of_sums_have_every_segment_once_and_sums_of_their_own(name: str) -> None:
     target, seen = (TARGETS | SMALL_TARGETS)[name], set()
     for channels, size, filters, taps in itertools.product((3, 64), (14, 56), (16, 128), (1, 3)):
-        plan = plan_convolution(layer("weight_grad", channels, size, filters, taps), target)
+        plan = PLANNER.plan(layer("weight_grad", channels, size, filters, taps), target)
         assert isinstance(plan, SumPlan)
         cuts: SumChunks = plan.sharing
         seen.add((cuts.part > 0, cuts.share is not None))
@@ -136,8 +139,8 @@ def test_axes_that_are_one_run_on_both_sides_are_one() -> None:
     assert ", i64 1, i64 300)" in f.module.text()
 
 
-def test_each_plan_is_that_of_some_kernel() -> None:
-    """The first of the list that suits a kernel is taken: none stands behind one that suits as much."""
+def some_of_each() -> list[Convolution]:
+    """Layers of all directions, with images in planes and channels last."""
     last = (16, 1, 56 * 16, 16)
     layers = [
         layer(direction, channels, size, filters, taps, groups)
@@ -146,12 +149,38 @@ def test_each_plan_is_that_of_some_kernel() -> None:
             (3, 56, 64, 3, 1), (64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (32, 28, 32, 3, 32), (4, 56, 4, 3, 1)
         )
     ]  # fmt: skip
-    kernels = [*layers, *(replace(kernel, x_strides=last, y_strides=last) for kernel in layers)]
-    suited = {
-        next(number for number, (suits, _) in enumerate(PLANS) if suits(kernel, TARGETS["avx512"]))
-        for kernel in kernels
-    }
-    assert suited == {*range(len(PLANS))}
+    return [*layers, *(replace(kernel, x_strides=last, y_strides=last) for kernel in layers)]
+
+
+def test_each_plan_is_that_of_some_kernel() -> None:
+    assert {type(PLANNER.plan(kernel, TARGETS["avx512"])) for kernel in some_of_each()} == {*EMITTERS}
+
+
+def test_the_plan_with_the_fewest_cycles_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another estimate makes another choice, of those that can run the kernel."""
+    target, several = TARGETS["avx2"], 0
+    for kernel in some_of_each():
+        plans = [plan for kind in EMITTERS if (plan := kind.make(kernel, target)) is not None]
+        cycles = [plan.cycles(kernel, target) for plan in plans]
+        assert min(cycles) > 0
+        assert PLANNER.plan(kernel, target) == plans[cycles.index(min(cycles))]
+        several += len(plans) > 1
+        with monkeypatch.context() as patched:
+            patched.setattr(type(plans[-1]), "cycles", lambda *_: 1.0)
+            assert ConvolutionPlanner(tuple(reversed(EMITTERS))).plan(kernel, target) == plans[-1]
+    assert several > 5
+
+
+def test_the_text_of_a_kernel_tells_which_plans_lost_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = layer("forward", 64, 56, 64, 1)
+    usual = plan_kernel(kernel, TARGETS["avx512"]).text
+    assert "choice" not in usual
+    monkeypatch.setenv("STATICGRAD_EXPLAIN", "1")
+    text = plan_kernel(kernel, TARGETS["avx512"]).text
+    assert text.startswith(f"{usual}\nchoice: Products ")
+    found = re.findall(r"; (\w+) ([\d.]+) times that", text)
+    assert {name for name, _ in found} == {"Planar", "ForwardPlan"}
+    assert 1 <= float(found[0][1]) <= float(found[1][1])
 
 
 @pytest.mark.parametrize(("weights", "loops"), [((36, 9, 3, 1), 0), ((1, 32, 384, 128), 1)], ids=["OIHW", "HWIO"])

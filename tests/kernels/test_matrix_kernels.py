@@ -32,8 +32,7 @@ from support.selection import pairwise
 from support.targets import EVERY, HERE
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
-from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.convolution import planar, products
+from staticgrad.compiler.emit.convolution.kernel import PLANNER, emit_convolution
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
@@ -41,6 +40,8 @@ from staticgrad.compiler.kernels.reference import run_kernel
 from staticgrad.compiler.machine.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.plans.contraction import plan as contraction_plan
+from staticgrad.compiler.plans.convolution.planar import Planar
+from staticgrad.compiler.plans.convolution.products import AT_ONCE, product_plan
 from staticgrad.runtime.parts.threads import pool_address
 
 GUARD = 64  # bytes behind the scratch area that must stay as they are
@@ -512,7 +513,7 @@ def emit_case(module: IRModule, case: Case, number: int) -> None:
     kernel, epilogue = case.kernel, None
     if case.has_epilogue:
         epilogue = emit_epilogue(module, case, f"epilogue{number}")
-    emit = contraction.emit_contraction if isinstance(kernel, Contraction) else convolution.emit_convolution
+    emit = contraction.emit_contraction if isinstance(kernel, Contraction) else emit_convolution
     emit(module, replace(plan_kernel(kernel, module.target), is_shared=False), f"kernel{number}", epilogue)
     pointers = 2 + kernel.store_raw + (2 if epilogue else 0) + 1
     f = module.function(f"run{number}", ["ptr"] * pointers, internal=False)
@@ -742,8 +743,8 @@ def test_the_last_pixels_of_rows_of_planes_are_not_done_one_by_one(direction: Di
 def test_few_outputs_do_not_wait_for_all_pixels_of_the_next_block_at_once(target: Target) -> None:
     """Asking for hundreds of lines between two tiles was waiting for memory: 32 → 16 channels took twice as long."""
     kernel = convolution_case("forward", 1, 32, (112, 112), 16, (1, 1)).kernel
-    plan = products.product_plan(replace(kernel, epilogue=None), target)
-    assert plan.lines > products.AT_ONCE * plan.turns
+    plan = product_plan(replace(kernel, epilogue=None), target)
+    assert plan.lines > AT_ONCE * plan.turns
     assert plan.by_tiles
 
 
@@ -758,7 +759,7 @@ def test_taps_of_few_channels_are_no_loops_of_their_own() -> None:
 def test_six_filters_are_lanes_along_the_pixels_where_vectors_are_short() -> None:
     """Tiles of one vector of filters load a pixel for each multiply-add, and leave lanes idle: 1.4 times as long."""
     kernel = convolution_case("forward", 2, 1, (28, 28), 6, (5, 5), padding=(2, 2), images="NHWC").kernel
-    assert isinstance(convolution.plan_convolution(kernel, TARGETS["avx2"]), planar.Planar)
+    assert isinstance(PLANNER.plan(kernel, TARGETS["avx2"]), Planar)
 
 
 def many_weights_cases() -> list[Case]:

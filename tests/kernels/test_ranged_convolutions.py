@@ -29,7 +29,7 @@ from support.targets import EVERY, HERE
 
 import staticgrad as sg
 from staticgrad.base.extents import OpenSize, OpenSizeError, extent_of, range_of
-from staticgrad.compiler.emit.convolution import kernel as convolution
+from staticgrad.compiler.emit.convolution.kernel import PLANNER, emit_convolution
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import span
@@ -197,9 +197,9 @@ def emitted(module: IRModule, case: Case, number: int) -> Planned:
     """Add the function of a kernel that runs alone. An epilogue that is written by hand knows one plan."""
     kernel, name = cast(Convolution, case.kernel), f"kernel{number}"
     if case.has_epilogue:
-        planned: Any = replace(convolution.planned_whole(kernel, module.target), is_shared=False)
+        planned: Any = replace(PLANNER.planned_whole(kernel, module.target), is_shared=False)
         epilogue = write_epilogue(module, kernel, planned.raw_strides, f"epilogue{number}")
-        convolution.emit_convolution(module, planned, name, epilogue)
+        emit_convolution(module, planned, name, epilogue)
     else:
         planned = replace(plan_kernel(kernel, module.target), is_shared=False)
         name = emit_kernel(module, planned, name)
@@ -307,7 +307,7 @@ def test_depthwise_convolutions_are_of_one_size_of_images() -> None:
         for direction in DIRECTIONS:
             kernel = cast(Convolution, opened_images(of.case(direction, 2), of, 1, 16).kernel)
             with pytest.raises(OpenSizeError, match="depthwise"):
-                convolution.plan_convolution(kernel, current_target())
+                PLANNER.plan(kernel, current_target())
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -361,7 +361,7 @@ def test_few_images_have_a_plan_of_their_own_where_it_is_another() -> None:
     ]
     assert isinstance(plans[0], Versions)
     assert not isinstance(plans[1], Versions)
-    known = convolution.plan_convolution(cast(Convolution, of.case("weight_grad", plans[0].ends[0]).kernel), target)
+    known = PLANNER.plan(cast(Convolution, of.case("weight_grad", plans[0].ends[0]).kernel), target)
     assert type(known) is type(plans[0].parts[0].plan)
 
 

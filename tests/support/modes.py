@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import get_args
 
 import staticgrad.compiler
-from staticgrad.compiler.emit import convolution
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.machine import modes
+from staticgrad.compiler.plans import convolution
 from staticgrad.compiler.plans.contraction.plan import ContractionPlan
+from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.plans.nest.plan import NestPlan
 
 COMPILER = Path(staticgrad.compiler.__path__[0])

@@ -1,1 +1,1 @@
-"""Convolution kernels: ``kernel`` chooses a plan, and each plan writes its function."""
+"""Convolution kernels: ``kernel`` lists what writes each plan."""

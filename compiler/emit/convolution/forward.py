@@ -1,24 +1,6 @@
-"""Convolution forward and its transpose by data: batch-reduce products of framed images with packed weights.
+"""Writes ``ForwardPlan``: the rows of a unit brought into a strip, its tiles, the result brought into its place.
 
-* ``forward``: rows of tiles are pixels along q, columns are filters, terms are runs of (j, c), blocks are filter rows
-  i. Weights are packed as ``[group][panel][i][j][c][filters]``.
-* ``input_grad``: the same with the weights flipped and transposed, of a framed y. With strides above one the pixels
-  of x fall into stride × stride *phases* by their remainders; each is a forward convolution of its own, of stride one
-  and with the taps that reach that phase (no zeros are multiplied).
-
-The unit of work is a block of rows of the result of one image, which stays in the second cache: the rows that it reads
-are brought into a strip (``strips``); of the taps above or below the image none is computed; tiles are written to the
-result where its channels are contiguous, else to a scratch block, which is transposed into the result from there; then
-the epilogue is called. The lines that the next unit reads and writes are prefetched between the tiles.
-
-The floor is that of the arithmetic, two multiply-adds a cycle. Images in planes cost two transposes more, about
-0.02 + 0.06 ns an element (float32, AVX-512) if both sides are in the second cache: with 64 channels and filters of
-3×3 that is 2 % of the time, less with more. Lanes along the pixels would need none, but leave 3 to 12 % of the lanes
-idle at the ends of rows and cannot leave out taps.
-
-A kernel that takes long is cut in chunks of units (``emit.parallel``); before that, panels of weights where these are
-many. Images of a range of heights and widths have blocks and tiles of the greatest; taps beside the image are then not
-left out but multiplied by zeros.
+The lines that the next unit reads and writes are prefetched between the tiles.
 """
 
 from __future__ import annotations
@@ -26,148 +8,85 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from staticgrad.base.extents import highest, is_open, is_same
-from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.bordered_tile import call_bordered_tile
-from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
-from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
-from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
+from staticgrad.compiler.emit.convolution.packing import pack_weights, share_packing
 from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
-from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
-from staticgrad.compiler.emit.convolution.strips import Strip
-from staticgrad.compiler.emit.convolution.taps import (
-    Taps,
-    all_inside,
-    beside,
-    forward_geometry,
-    phase_rows,
-    phase_weights,
-    reached,
-)
-from staticgrad.compiler.emit.convolution.unstage import UnitResult
+from staticgrad.compiler.emit.convolution.schedule import Chunks, UnitsEmitter, unit_at, unit_numbers
+from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_strip, strip_ahead
+from staticgrad.compiler.emit.convolution.taps import phase_rows, reached
+from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import TileOperands, call_tile, row_start, span
 from staticgrad.compiler.emit.parallel import quotient
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.chunks import wanted_chunks
-from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
-
-ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
-PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
-WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
-LEAST_TERMS = 8  # channels of a tap: where taps are left out each is a loop, which costs more if it turns seldom
-ROW_BLOCKS = 16  # of all images at least, where the work is shared
+from staticgrad.compiler.plans.convolution.forward import ForwardPlan
+from staticgrad.compiler.plans.convolution.packing import Phase
 
 
-@frozen
-class ForwardPlan(ByUnits):
-    """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
-
-    strip: Strip
-    packing: WeightPacking
-    units: Units  # blocks of rows, a multiple of the phases' spacing
-    flat: bool  # rows are one run of pixels: a single row to the tiles
-    result: UnitResult
-    packed: Scratch  # packed weights, with the buffer through which they are packed
-    scratch: Scratch  # that of ``packed`` only where the kernel itself packs its weights
-
-    @property
-    def image(self) -> Image:
-        return self.strip.image
-
-    @property
-    def packs(self) -> bool:
-        """The kernel itself packs its weights."""
-        return self.scratch.shared != ()
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of memory in which weights are packed beforehand."""
-        return self.packed.shared_bytes
-
-    @property
-    def way(self) -> str:
-        tiles = " + ".join(phase.tiling.text for phase in self.packing.phases)
-        flat = ", rows as one run" if self.flat else ""
-        weights = "weights packed" if self.packs else "weights given packed"
-        images = "images in place" if self.image.in_place else f"strips of {self.strip.rows} rows"
-        reads_ahead = not self.image.in_place or (self.result.stored and not self.result.direct)
-        ahead = ", the next prefetched" * (reads_ahead and self.units.count != 1)
-        return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
-
+class ForwardEmitter(UnitsEmitter[ForwardPlan]):
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
         """Write the packing of weights, into memory of ``weight_bytes``."""
         pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
-        self.packing.pack_all(ConvolutionWriter(f, kernel, None, pointers, self.packed))
+        pack_weights(self.plan.packing, ConvolutionWriter(f, kernel, None, pointers, self.plan.packed))
 
     def prepare(self, writer: ConvolutionWriter) -> None:
-        if self.packs:
-            self.packing.pack_all(writer)
+        if self.plan.packs:
+            pack_weights(self.plan.packing, writer)
 
     def prepare_shared(self, chunks: Chunks) -> None:
-        if self.packs and self.packing.worth_sharing(chunks.kernel, chunks.f.target):
-            self.packing.share(chunks)
+        if self.plan.packs and self.plan.packing.worth_sharing(chunks.kernel, chunks.f.target):
+            share_packing(self.plan.packing, chunks)
         else:
             self.prepare(chunks.own)
 
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
-        f, outputs = writer.f, self.result.outputs
+        f, plan, outputs = writer.f, self.plan, self.plan.result.outputs
         strip = writer.area("strip")
-        self.strip.clear(writer, strip)
-        with self.units.numbers(f, chunk) as unit:
-            number, rows = self.units.at(f, unit)
-            pixels = self.strip.fill(writer, number, rows, strip)
+        clear_strip(plan.strip, writer, strip)
+        with unit_numbers(plan.units, f, chunk) as unit:
+            number, rows = unit_at(plan.units, f, unit)
+            pixels = fill_strip(plan.strip, writer, number, rows, strip)
             lines, before = self._next_lines(writer, f.add(unit, 1)), 0
-            to = self.result.place(writer, number, 0, rows[0])
-            with span(f, 0, self.image.groups) as group:
-                for phase in self.packing.phases:
-                    first = f.add(f.mul(group, self._tiles), before)
-                    ahead = Ahead(lines, first, self.image.groups * self._tiles)
+            to = place_unit(plan.result, writer, number, 0, rows[0])
+            with span(f, 0, plan.image.groups) as group:
+                for phase in plan.packing.phases:
+                    first = f.add(f.mul(group, plan.unit_tiles), before)
+                    ahead = Ahead(lines, first, plan.image.groups * plan.unit_tiles)
                     self._rows(writer, phase, pixels, to, group, rows, ahead)
-                    before += math.prod(self._counts(phase))
-            self.result.finish(writer, number, (0, outputs), rows)
+                    before += math.prod(plan.counts(phase))
+            finish_unit(plan.result, writer, number, (0, outputs), rows)
 
     def _next_lines(self, writer: ConvolutionWriter, unit: Index) -> list[PrefetchLines]:
         """The memory that the next unit reads and writes."""
-        if self.units.count == 1:
+        plan = self.plan
+        if plan.units.count == 1:
             return []
-        number, rows = self.units.at(writer.f, unit)
-        lines = self.strip.ahead(writer, number, rows)
-        if writer.result is not None and not self.result.direct:
-            strides, columns = self.result.strides, self.result.columns
+        number, rows = unit_at(plan.units, writer.f, unit)
+        lines = strip_ahead(plan.strip, writer, number, rows)
+        if writer.result is not None and not plan.result.direct:
+            strides, columns = plan.result.strides, plan.result.columns
             base = writer.at(writer.result, (number, strides[0]), (rows[0], strides[2]))
-            lines += PrefetchLines.of_rows(writer, base, self.result.outputs, self.units.rows, columns, strides[1:])
+            lines += PrefetchLines.of_rows(writer, base, plan.result.outputs, plan.units.rows, columns, strides[1:])
         return lines
-
-    def _counts(self, phase: Phase) -> tuple[int, int, int, int]:
-        """The numbers of panels, passes over their taps, rows of a unit and tiles of a row in a phase, for one
-        group."""
-        rows = 1 if self.flat else -(-self.units.rows // phase.taps[0].spacing)
-        return phase.tiling.column_panels, -(-phase.kernel[0] // phase.tap_rows), rows, phase.tiling.row_panels
-
-    @property
-    def _tiles(self) -> int:
-        """The number of tiles of a unit, for one group."""
-        return sum(math.prod(self._counts(phase)) for phase in self.packing.phases)
 
     def _rows(
         self, writer: ConvolutionWriter, phase: Phase, pixels: Value, to: Value, group: Index, block: Range,
         ahead: Ahead,
     ) -> None:  # fmt: skip
         """All filters of one group for the pixels of one phase in the output rows of ``block``."""
-        f, image, tiling = writer.f, self.image, phase.tiling
+        f, plan, image, tiling = writer.f, self.plan, self.plan.image, phase.tiling
         (kh, kw), channels, (vertical, horizontal) = phase.kernel, phase.channels, phase.taps
-        rows = (0, 1) if self.flat else phase_rows(f, vertical, block)
-        _, c_row, c_pixel = self.result.written
-        c_base = writer.at(to, (group, self.packing.outputs))
+        rows = (0, 1) if plan.flat else phase_rows(f, vertical, block)
+        _, c_row, c_pixel = plan.result.written
+        c_base = writer.at(to, (group, plan.packing.outputs))
         c_base = f.offset(c_base, vertical.first * c_row + horizontal.first * c_pixel, writer.element)
         c_stride, a_stride = horizontal.spacing * c_pixel, horizontal.step * image.pixel
-        a_base = writer.at(pixels, (group, self.strip.group))
+        a_base = writer.at(pixels, (group, plan.strip.group))
         a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
-        weights = f.offset(writer.area("weights") if self.packs else writer.second, phase.packed, writer.element)
+        weights = f.offset(writer.area("weights") if plan.packs else writer.second, phase.packed, writer.element)
         b_base = writer.at(weights, (group, tiling.column_panels * phase.panel_elements))
-        _, passes, height, length = self._counts(phase)
+        _, passes, height, length = plan.counts(phase)
         with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, phase.tap_rows) as i:
             b_panel = writer.at(b_base, (panel, phase.panel_elements))
             c_panel = writer.at(c_base, (panel, tiling.width))
@@ -193,7 +112,8 @@ class ForwardPlan(ByUnits):
         """One tile, of some filter rows, the blocks of ``at``."""
         tiling, channels, kw = phase.tiling, phase.channels, phase.kernel[1]
         row, tap = (
-            taps.dilation * apart for taps, apart in zip(phase.taps, (self.image.row, self.image.pixel), strict=True)
+            taps.dilation * apart
+            for taps, apart in zip(phase.taps, (self.plan.image.row, self.plan.image.pixel), strict=True)
         )
         if phase.left + phase.right:
             at = replace(at, depth=channels, a_block=row)
@@ -204,58 +124,3 @@ class ForwardPlan(ByUnits):
         else:  # the only filter row of a pass, tap by tap
             at = replace(at, depth=channels, blocks=f.mul(at.blocks, kw), a_block=tap, b_block=channels * tiling.width)
             call_tile(f, tiling, "rows", q_panel, panel, at)
-
-
-def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]:
-    """The taps that the first and the last pixel of a row leave out: none where that is not worth larger tiles."""
-    if is_open(horizontal.count):
-        return 0, 0
-    left, right = beside(horizontal, image)
-    if image.channels < LEAST_TERMS and is_run(image, horizontal.number, horizontal.dilation):
-        return 0, 0
-    worth = left + right >= WORTH_LEAVING * horizontal.number * horizontal.count
-    return (left, right) if left + right and worth and min(tiling.heights()) > 1 else (0, 0)
-
-
-def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
-    """The plan of a kernel without epilogue, which has no part in it."""
-    image, geometry = forward_geometry(kernel)
-    (batch, total, rows, columns), size = kernel.result_sizes, kernel.dtype.itemsize
-    outputs, lanes = total // image.groups, tile_lanes(target, kernel.dtype)
-    # A line more than its channels where those of pixels would fall into few sets of the cache.
-    result = UnitResult.of_pixels(kernel, round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0))
-    flat = kernel.kernel == (1, 1) and len(geometry) == 1
-    flat = flat and (not result.direct or is_same(kernel.result_strides[2], columns * kernel.result_strides[3]))
-    flat = flat and is_same(geometry[0][0].step * image.row, columns * geometry[0][1].step * image.pixel)
-    flat = flat and all_inside(geometry[0][0], image)
-    phases: list[Phase] = []
-    packed = 0
-    for taps in geometry:
-        reached = taps[0].number > 0 and taps[1].number > 0
-        channels = image.channels if reached else 0
-        taken = (taps[0].number, taps[1].number) if reached else (1, 1)
-        run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
-        pixels = rows * columns if flat else taps[1].count
-        tiling = choose_tiling(target, kernel.dtype, highest(pixels), outputs, terms * taken[0])
-        tiling = opened(tiling, pixels, outputs)
-        most = max(1, target.sized(PANEL_BYTES) // max(1, terms * tiling.width * size))
-        left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)
-        tap_rows = min(taken[0], most) if run or left + right else 1
-        phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling, tap_rows, left, right, packed)
-        phases.append(phase)
-        packed += image.groups * tiling.column_panels * phase.panel_elements
-    packing = WeightPacking.choose(kernel, tuple(phases), image.groups, outputs)
-    high, wide = highest(rows), highest(columns)
-    most = max(1, target.sized(ROW_BLOCK_BYTES) // (wide * total * size), -(-target.sized(64) // wide))
-    wanted = wanted_chunks(seconds_of(kernel, target), target)
-    if wanted > 1:
-        most = min(most, -(-high * highest(batch) // ROW_BLOCKS))
-    block = rows if flat else min(high, round_up(-(-high // -(-high // most)), geometry[0][0].spacing))
-    strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
-    weights, buffer = areas(kernel.dtype, weights=packed, buffer=packing.buffer)
-    strips, tile = areas(kernel.dtype, strip=strip.elements, tile=result.elements(block))
-    # Workers that pack weights have their buffer where the strip is later.
-    own = strips, Area("tile", max(tile.nbytes, buffer.nbytes - strips.nbytes))
-    units, packed_weights = Units.of(batch, block, rows, wanted), (weights, buffer)
-    scratch = Scratch(packed_weights if kernel.packed is None else (), own)
-    return ForwardPlan(strip, packing, units, flat, result, Scratch(packed_weights), scratch)

@@ -21,43 +21,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.convolution.images import Kind
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add
 from staticgrad.compiler.emit.parallel import quotient
-from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import powers_of_two
+from staticgrad.compiler.plans.convolution.plane_tile import PlaneTile
 from staticgrad.compiler.plans.tiles import tile_lanes
 
-MOST_ROWS = 4  # of the result at a time
-MOST_PRODUCTS = 128  # unrolled for one vector of each row
-MOST_TAPS = 64
 _Sums = dict[tuple[int, int], Value]  # by filter row and tap
-
-
-@frozen
-class PlaneTile:
-    """``rows`` × ``width`` pixels of the result; offsets and strides in elements."""
-
-    kind: Kind
-    dtype: np.dtype
-    rows: int
-    width: int
-    y_row: int
-    x_row: int  # from one row of the frame to the next
-    taps: int  # filter rows
-    step: int  # rows of the frame from one row of the result to the next
-    dilation: int  # from one filter row to the next
-    phases: tuple[tuple[int, ...], ...]  # where the taps of a filter row read, for pixels q·phases + number
-    weights: tuple[tuple[int, tuple[int, ...]], ...]  # for each phase, of forward: between filter rows, of its taps
-
-    @property
-    def together(self) -> int:
-        """Rows of the result at a time."""
-        taps = max(1, self.taps * sum(map(len, self.phases)))
-        return max(1, min(MOST_ROWS, self.rows, MOST_PRODUCTS // taps))
 
 
 def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[tuple[int, int]]]:
@@ -67,11 +39,6 @@ def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[t
         for i in range(taps):
             found.setdefault(t * step + i * dilation, []).append((t, i))
     return dict(sorted(found.items()))
-
-
-def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
-    """True if that number of taps can be unrolled, and their sums kept in registers."""
-    return taps <= (target.isa.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 
 def call_plane_tile(f: Function, tile: PlaneTile, x: Value, w: Value, y: Value) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from staticgrad.base.extents import at_most, highest, is_same
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import span

@@ -9,21 +9,13 @@ from __future__ import annotations
 
 import contextlib
 
-from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, span
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.plans.convolution.images import Strides, row_major_weights
 
 STORE_FILTERS = 16  # whose weights are transposed together
-
-Strides = tuple[int, int, int, int]  # of o, c, i, j
-
-
-def row_major_weights(kernel: Convolution) -> Strides:
-    """The strides of weights in scratch memory."""
-    (kh, kw), channels = kernel.kernel, kernel.of_group[0]
-    return channels * kh * kw, kh * kw, kw, 1
 
 
 def weights_of(writer: ConvolutionWriter) -> tuple[Value, Strides]:

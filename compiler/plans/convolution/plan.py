@@ -11,11 +11,9 @@ import numpy as np
 
 from staticgrad.base.extents import highest
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.tiles import aligned_bytes
-
-Range = tuple[Index, Index]
 
 
 @frozen
@@ -64,16 +62,6 @@ class Scratch:
         """The area of this name."""
         return next(area for area in (*self.shared, *self.own) if area.name == name)
 
-    def place(self, f: Function, name: str, own: Index, number: Index) -> Index:
-        """The offset of an area, or of one of its copies, in bytes; the worker's areas begin at ``own``."""
-        for first, areas in ((0, self.shared), (own, self.own)):
-            at = 0
-            for area in areas:
-                if area.name == name:
-                    return f.add(first, f.add(at, f.mul(number, area.nbytes)))
-                at += area.nbytes * area.copies
-        raise KeyError(f"no scratch area is called {name}")
-
 
 NO_SCRATCH = Scratch()
 
@@ -89,6 +77,15 @@ class ConvolutionPlan(abc.ABC):
 
     __slots__ = ()
     scratch: Scratch
+
+    @staticmethod
+    @abc.abstractmethod
+    def make(kernel: Convolution, target: Target) -> ConvolutionPlan | None:
+        """The plan of a kernel without epilogue, which has no part in it; None for one that this class is not for."""
+
+    @abc.abstractmethod
+    def cycles(self, kernel: Convolution, target: Target) -> float:
+        """The estimated cycles of the kernel of known sizes on one core, by which plans of a kernel are compared."""
 
     @property
     @abc.abstractmethod
@@ -109,7 +106,3 @@ class ConvolutionPlan(abc.ABC):
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """The strides of the scratch memory in which the epilogue finds the result of a kernel that does not store
         it."""
-
-    @abc.abstractmethod
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        """Write the body of the function."""

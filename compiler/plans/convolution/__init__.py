@@ -1,0 +1,1 @@
+"""The plans of convolutions: ``choice`` gives a kernel its own."""
