@@ -67,6 +67,7 @@ class Text:
 PARTS = "staticgrad.runtime.parts"
 TEXTS = (
     Text("results", "runtime/parts/results.c", (f"{PARTS}.results",)),
+    Text("foreign", "runtime/parts/foreign.c", (f"{PARTS}.foreign", f"{PARTS}.entry_words")),
 )  # fmt: skip
 
 
