@@ -68,6 +68,7 @@ PARTS = "staticgrad.runtime.parts"
 TEXTS = (
     Text("results", "runtime/parts/results.c", (f"{PARTS}.results",)),
     Text("foreign", "runtime/parts/foreign.c", (f"{PARTS}.foreign", f"{PARTS}.entry_words")),
+    Text("interrupts", "runtime/parts/interrupts.c", (f"{PARTS}.interrupts",)),
 )  # fmt: skip
 
 
