@@ -69,6 +69,8 @@ TEXTS = (
     Text("results", "runtime/parts/results.c", (f"{PARTS}.results",)),
     Text("foreign", "runtime/parts/foreign.c", (f"{PARTS}.foreign", f"{PARTS}.entry_words")),
     Text("interrupts", "runtime/parts/interrupts.c", (f"{PARTS}.interrupts",)),
+    Text("locks", "runtime/parts/locks.c", (f"{PARTS}.locks",)),
+    Text("locks_free_threaded", "runtime/parts/locks.c", (f"{PARTS}.locks",), ("FREE_THREADED",)),
 )  # fmt: skip
 
 
