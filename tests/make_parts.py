@@ -71,6 +71,12 @@ TEXTS = (
     Text("interrupts", "runtime/parts/interrupts.c", (f"{PARTS}.interrupts",)),
     Text("locks", "runtime/parts/locks.c", (f"{PARTS}.locks",)),
     Text("locks_free_threaded", "runtime/parts/locks.c", (f"{PARTS}.locks",), ("FREE_THREADED",)),
+    Text("threads", "runtime/parts/threads.c", (f"{PARTS}.threads",)),
+    Text("systems", "runtime/parts/systems.c", (f"{PARTS}.threads",)),
+    Text("systems_linux", "runtime/parts/systems.c", (f"{PARTS}.threads",), ("LINUX",)),
+    Text("processors", "runtime/parts/processors.c", (), triple="riscv64-unknown-linux-gnu"),
+    Text("processors_x86_64", "runtime/parts/processors.c", ()),
+    Text("processors_aarch64", "runtime/parts/processors.c", (), triple="aarch64-unknown-linux-gnu"),
 )  # fmt: skip
 
 

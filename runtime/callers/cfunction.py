@@ -302,7 +302,7 @@ class CFunction:
 @once
 def _blocks() -> NativeModule:
     key = "i32" if sys.platform == "linux" else "i64"  # pthread_key_t
-    module = native_part("blocks", {"__file__": __file__, "LINE": LINE}, KEY=key)
+    module = native_part(__file__, "blocks", LINE=LINE, KEY=key)
     if ctypes.CFUNCTYPE(C_INT)(module.address("start"))():
         raise MemoryError("this process has no key left for memory of threads (pthread_key_create)")
     return module

@@ -11,7 +11,6 @@ import contextlib
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.slots import INTERRUPTED
-from staticgrad.runtime.parts import entry_words
 from staticgrad.runtime.parts.entry_words import (
     API,
     DATA,
@@ -46,7 +45,7 @@ def text(target: Target) -> str:
     order.finish()
     _EntryWriter(module).write()
     _write_forward(module)
-    return module.text() + part_text("foreign", vars(entry_words))
+    return module.text() + part_text(__file__, "foreign", TYPE=TYPE, DATA=DATA)
 
 
 class _EntryWriter:

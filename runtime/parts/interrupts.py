@@ -58,7 +58,7 @@ class _ContextRuntime:
     """The objects that all contexts of a process share. They live as long as the process."""
 
     def __init__(self) -> None:
-        self.module = native_part("interrupts", globals(), MONOTONIC=time.CLOCK_MONOTONIC)
+        self.module = native_part(__file__, "interrupts", MONOTONIC=time.CLOCK_MONOTONIC)
         self.begin, self.raise_it = (
             ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.module.address(name)) for name in ("begin", "raise_it")
         )

@@ -92,7 +92,7 @@ class _LockRuntime:
         linux = sys.platform == "linux"  # elsewhere a condition waits by the time of day
         clock = time.CLOCK_MONOTONIC if linux else time.CLOCK_REALTIME
         name = "locks_free_threaded" if IS_FREE_THREADED else "locks"
-        self.module = native_part(name, globals(), WAIT_CLOCK=clock)
+        self.module = native_part(__file__, name, WAIT_CLOCK=clock, SLICE=SLICE)
         self._reset = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self.module.address("reset"))
         self._set_clock = address_of("pthread_condattr_setclock") if linux else None
         self._definition = MethodDef(b"hold", self.module.address("hold"), METH_FASTCALL, None)

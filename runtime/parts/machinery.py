@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from staticgrad.base.forks import reentrant_lock
 from staticgrad.compiler.machine.target import GENERIC
@@ -21,14 +21,14 @@ from staticgrad.compiler.native.module import NativeModule
 T = TypeVar("T")
 
 
-def native_part(name: str, constants: Mapping[str, Any], *, quick: bool = True, **values: object) -> NativeModule:
-    """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what else is
-    filled in. ``quick``: it is not optimized."""
-    return NativeModule(part_text(name, {**constants, **values}), GENERIC, quick=quick)
+def native_part(file: str, *names: str, quick: bool = True, **known: object) -> NativeModule:
+    """The part whose texts ``<name>.ll`` lie beside the module ``file``, linked and loaded. ``known``: what is filled
+    in. ``quick``: one text is not optimized."""
+    return NativeModule(tuple(part_text(file, name, **known) for name in names), GENERIC, quick=quick)
 
 
-def part_text(name: str, known: Mapping[str, Any]) -> str:
-    """The text ``<name>.ll`` beside the module whose names are ``known``, filled in."""
+def part_text(file: str, name: str, **known: object) -> str:
+    """The text ``<name>.ll`` beside the module ``file``, filled in."""
 
     def value(match: re.Match[str]) -> str:
         first, *inner = match[1].split(".")
@@ -37,9 +37,7 @@ def part_text(name: str, known: Mapping[str, Any]) -> str:
             found = getattr(found, part)
         return str(found)
 
-    return re.sub(
-        r"\$(\w+(?:\.\w+)*)", value, Path(known["__file__"]).with_name(f"{name}.ll").read_text(encoding="ascii")
-    )
+    return re.sub(r"\$(\w+(?:\.\w+)*)", value, Path(file).with_name(f"{name}.ll").read_text(encoding="ascii"))
 
 
 def named_words(words: type, base: str) -> str:
@@ -51,7 +49,7 @@ def named_words(words: type, base: str) -> str:
 
 def clock() -> str:
     """LLVM text of ``i64 now()``."""
-    return part_text("clock", {"__file__": __file__, "MONOTONIC": time.CLOCK_MONOTONIC}).rstrip()
+    return part_text(__file__, "clock", MONOTONIC=time.CLOCK_MONOTONIC).rstrip()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

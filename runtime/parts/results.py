@@ -109,7 +109,7 @@ class Recycler:
     """The pool of idle blocks and the memory handler that takes from it. There is one in a process, for ever."""
 
     def __init__(self) -> None:
-        module = native_part("results", globals())
+        module = native_part(__file__, "results")
         self.words = np.zeros(RecyclerWord.RECORDS + RECORD * MOST_IDLE, np.int64)
         self.words[RecyclerWord.LIMIT] = _most_idle_bytes()
         self.words[RecyclerWord.ADVICE] = MADV_HUGEPAGE if sys.platform == "linux" else 0

@@ -140,8 +140,9 @@ def _module(bits: int) -> NativeModule:
     meeting = _MEETING.replace("$SHARED", named_words(MeetingWord, "%meeting").replace("%WORDS ", "%ALL_WORDS "))
     checked = words + meeting + _OPERANDS + _CHECKED.replace("$HANDLE", handle)
     return native_part(
+        __file__,
         "mpi",
-        {**globals(), "HANDLE": handle, "TAG": TAG},
+        **(globals() | {"HANDLE": handle, "TAG": TAG}),
         words=words,
         meeting=meeting,
         operands=words + _OPERANDS,

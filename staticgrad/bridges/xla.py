@@ -138,7 +138,7 @@ def handler(include: str) -> int:
     """The address of the handler, for the XLA whose headers lie in the folder ``include``."""
     major, minor = version((Path(include) / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8"))
     words = named_words(ProgramWord, "%words")
-    module = native_part("xla", globals(), quick=False, MAJOR=major, MINOR=minor, WORDS=words, **CODES)
+    module = native_part(__file__, "xla", quick=False, **(globals() | CODES), MAJOR=major, MINOR=minor, WORDS=words)
     _KEPT.append(module)
     return module.address("handler")
 

@@ -34,10 +34,10 @@ def test_no_two_words_of_a_structure_lie_in_one_place() -> None:
 
 def test_a_text_takes_constants_words_and_values_and_refuses_other_names(tmp_path: Path) -> None:
     (tmp_path / "part.ll").write_text("i64 $ROW, $Record.END, $where\n", encoding="ascii")
-    known = {"__file__": str(tmp_path / "part.py"), "ROW": 3, "Record": threads.ThreadRecord, "where": "%place"}
-    assert machinery.part_text("part", known) == "i64 3, 4, %place\n"
+    file, known = str(tmp_path / "part.py"), {"ROW": 3, "Record": threads.ThreadRecord}
+    assert machinery.part_text(file, "part", **known, where="%place") == "i64 3, 4, %place\n"
     with pytest.raises(KeyError, match="where"):
-        machinery.part_text("part", {name: known[name] for name in ("__file__", "ROW", "Record")})
+        machinery.part_text(file, "part", **known)
 
 
 def test_words_are_named_in_text_as_in_python() -> None:
