@@ -65,6 +65,7 @@ class Text:
 
 
 PARTS = "staticgrad.runtime.parts"
+MPI = ("staticgrad.runtime.running.mpi", "staticgrad.base.world")
 TEXTS = (
     Text("results", "runtime/parts/results.c", (f"{PARTS}.results",)),
     Text("foreign", "runtime/parts/foreign.c", (f"{PARTS}.foreign", f"{PARTS}.entry_words")),
@@ -77,6 +78,8 @@ TEXTS = (
     Text("processors", "runtime/parts/processors.c", (), triple="riscv64-unknown-linux-gnu"),
     Text("processors_x86_64", "runtime/parts/processors.c", ()),
     Text("processors_aarch64", "runtime/parts/processors.c", (), triple="aarch64-unknown-linux-gnu"),
+    Text("mpi32", "runtime/running/mpi.c", MPI, ("HANDLE=int32_t",)),
+    Text("mpi64", "runtime/running/mpi.c", MPI, ("HANDLE=int64_t",)),
 )  # fmt: skip
 
 

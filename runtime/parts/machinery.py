@@ -9,7 +9,6 @@ functions of the system, for which optimizing would take longer than the code ge
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -45,11 +44,6 @@ def named_words(words: type, base: str) -> str:
     says how many words it lies after the pointer ``base``."""
     places = {name: at for name, at in vars(words).items() if name.isupper()}
     return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
-
-
-def clock() -> str:
-    """LLVM text of ``i64 now()``."""
-    return part_text(__file__, "clock", MONOTONIC=time.CLOCK_MONOTONIC).rstrip()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
