@@ -78,6 +78,8 @@ TEXTS = (
     Text("processors", "runtime/parts/processors.c", (), triple="riscv64-unknown-linux-gnu"),
     Text("processors_x86_64", "runtime/parts/processors.c", ()),
     Text("processors_aarch64", "runtime/parts/processors.c", (), triple="aarch64-unknown-linux-gnu"),
+    Text("blocks32", "runtime/callers/blocks.c", ("staticgrad.compiler.machine.machine",), ("KEY=uint32_t",)),
+    Text("blocks64", "runtime/callers/blocks.c", ("staticgrad.compiler.machine.machine",), ("KEY=uint64_t",)),
     Text("mpi32", "runtime/running/mpi.c", MPI, ("HANDLE=int32_t",)),
     Text("mpi64", "runtime/running/mpi.c", MPI, ("HANDLE=int64_t",)),
 )  # fmt: skip
