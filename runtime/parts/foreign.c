@@ -12,6 +12,9 @@ void *PyObject_VectorcallMethod(void *name, void *const *arguments, word count, 
 void Py_DecRef(void *);
 void PyErr_Clear(void);
 
+typedef struct ProducerWord Producer;
+_Static_assert(sizeof(Producer) == PRODUCER * sizeof(word), "producers lie one after the other");
+
 /* DLTensor of DLPack's header; dtype as element_word describes it. */
 typedef struct {
     char *data;
@@ -86,17 +89,18 @@ static bool is_expected(const Tensor *tensor, const struct Field *record) {
 
 /* The address of the data of an object that is as its record expects; null of any other one, without an exception.
    number: memory for one word, where a number of Python is put. writes: it shall be written to. */
-HIDDEN void *data_of(void *object, const struct Field *record, void *number, const struct ForeignWord *known, int writes) {
+HIDDEN void *data_of(void *object, const struct Field *record, void *number, const struct ForeignWord *known,
+                     int writes) {
     const void *type = *(void **)((char *)object + NUMBER(TYPE));
     word element = record->ELEMENT;
     bool is_number = type == (void *)known->FLOAT || type == (void *)known->FLOAT64 || type == (void *)known->INT;
     if (is_number && !record->NDIM && !writes)
         return number_in(object, type, element, number, known);
-    const struct ProducerWord *producer = (const void *)&known->PRODUCERS;
+    const Producer *producer = (const void *)&known->PRODUCERS;
     while ((void *)producer->TYPE != type) {
         if (!producer->TYPE)
             return NULL;
-        producer = (const void *)((const word *)producer + PRODUCER);
+        producer++;
     }
     if (writes && !producer->WRITABLE)
         return NULL;

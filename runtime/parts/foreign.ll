@@ -1,4 +1,4 @@
-; Made of foreign.c by make parts, from 4ada720358b2b1e1. Do not edit.
+; Made of foreign.c by make parts, from 225c0199bd29c922. Do not edit.
 
 %struct.Tensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 }
 %struct.Field = type { i64, i64, i64, i64, i64, i64, i64 }
@@ -33,7 +33,7 @@ lor.rhs:
   %6 = load i64, ptr %INT, align 8
   %7 = inttoptr i64 %6 to ptr
   %cmp2 = icmp eq ptr %0, %7
-  br i1 %cmp2, label %land.lhs.true.thread99, label %if.end
+  br i1 %cmp2, label %land.lhs.true.thread98, label %if.end
 
 land.lhs.true:
   %NDIM = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
@@ -43,33 +43,33 @@ land.lhs.true:
   %or.cond = or i1 %tobool5, %tobool3
   br i1 %or.cond, label %if.end, label %if.then.i
 
-land.lhs.true.thread99:
-  %NDIM100 = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
-  %9 = load i64, ptr %NDIM100, align 8
-  %tobool3101 = icmp ne i64 %9, 0
-  %tobool5102 = icmp ne i32 %writes, 0
-  %or.cond103 = or i1 %tobool5102, %tobool3101
-  br i1 %or.cond103, label %if.end, label %if.end9.i
+land.lhs.true.thread98:
+  %NDIM99 = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
+  %9 = load i64, ptr %NDIM99, align 8
+  %tobool3100 = icmp ne i64 %9, 0
+  %tobool5101 = icmp ne i32 %writes, 0
+  %or.cond102 = or i1 %tobool5101, %tobool3100
+  br i1 %or.cond102, label %if.end, label %if.end9.i
 
 land.lhs.true.thread:
-  %NDIM87 = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
-  %10 = load i64, ptr %NDIM87, align 8
-  %tobool388 = icmp ne i64 %10, 0
-  %tobool589 = icmp ne i32 %writes, 0
-  %or.cond90 = or i1 %tobool589, %tobool388
-  br i1 %or.cond90, label %if.end, label %if.then.i
+  %NDIM86 = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
+  %10 = load i64, ptr %NDIM86, align 8
+  %tobool387 = icmp ne i64 %10, 0
+  %tobool588 = icmp ne i32 %writes, 0
+  %or.cond89 = or i1 %tobool588, %tobool387
+  br i1 %or.cond89, label %if.end, label %if.then.i
 
 if.then.i:
   %add.ptr.i = getelementptr i8, ptr %object, i64 $DATA
   %11 = load double, ptr %add.ptr.i, align 8
-  switch i64 %1, label %cleanup45 [
+  switch i64 %1, label %cleanup44 [
     i64 81922, label %if.then3.i
     i64 73730, label %if.end6.i
   ]
 
 if.then3.i:
   store double %11, ptr %number, align 8
-  br label %cleanup45
+  br label %cleanup44
 
 if.end6.i:
   %conv.i = fptrunc double %11 to float
@@ -80,7 +80,7 @@ if.end6.i:
   %cmpinf7.i = fcmp oeq double %13, 0x7FF0000000000000
   %phi.sel.i = select i1 %cmpinf7.i, ptr %number, ptr null
   %14 = select i1 %cmpinf.i, ptr %phi.sel.i, ptr %number
-  br label %cleanup45
+  br label %cleanup44
 
 if.end9.i:
   %call.i = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow.i)
@@ -120,106 +120,106 @@ sw.bb18.i:
 
 cleanup28.i:
   %retval.1.i = phi ptr [ %cond27.i, %sw.bb18.i ], [ %number, %sw.bb17.i ], [ %number, %sw.bb15.i ], [ %number, %sw.bb.i ], [ null, %if.end9.i ], [ null, %if.end13.i ]
-  br label %cleanup45
+  br label %cleanup44
 
 if.end:
   %PRODUCERS = getelementptr inbounds %struct.ForeignWord, ptr %known, i64 0, i32 4
-  %TYPE96 = getelementptr inbounds %struct.ProducerWord, ptr %PRODUCERS, i64 0, i32 0
-  %18 = load i64, ptr %TYPE96, align 8
+  %TYPE95 = getelementptr inbounds %struct.ProducerWord, ptr %PRODUCERS, i64 0, i32 0
+  %18 = load i64, ptr %TYPE95, align 8
   %19 = inttoptr i64 %18 to ptr
-  %cmp6.not97 = icmp eq ptr %0, %19
-  br i1 %cmp6.not97, label %while.end, label %while.body
+  %cmp6.not96 = icmp eq ptr %0, %19
+  br i1 %cmp6.not96, label %while.end, label %while.body
 
 while.body:
   %20 = phi i64 [ %21, %if.end10 ], [ %18, %if.end ]
-  %producer.098 = phi ptr [ %add.ptr11, %if.end10 ], [ %PRODUCERS, %if.end ]
+  %producer.097 = phi ptr [ %incdec.ptr, %if.end10 ], [ %PRODUCERS, %if.end ]
   %tobool8.not = icmp eq i64 %20, 0
-  br i1 %tobool8.not, label %cleanup45, label %if.end10
+  br i1 %tobool8.not, label %cleanup44, label %if.end10
 
 if.end10:
-  %add.ptr11 = getelementptr i64, ptr %producer.098, i64 5
-  %21 = load i64, ptr %add.ptr11, align 8
+  %incdec.ptr = getelementptr %struct.ProducerWord, ptr %producer.097, i64 1
+  %21 = load i64, ptr %incdec.ptr, align 8
   %22 = inttoptr i64 %21 to ptr
   %cmp6.not = icmp eq ptr %0, %22
   br i1 %cmp6.not, label %while.end, label %while.body
 
 while.end:
-  %producer.0.lcssa = phi ptr [ %PRODUCERS, %if.end ], [ %add.ptr11, %if.end10 ]
-  %tobool12.not = icmp eq i32 %writes, 0
-  br i1 %tobool12.not, label %if.end16, label %land.lhs.true13
+  %producer.0.lcssa = phi ptr [ %PRODUCERS, %if.end ], [ %incdec.ptr, %if.end10 ]
+  %tobool11.not = icmp eq i32 %writes, 0
+  br i1 %tobool11.not, label %if.end15, label %land.lhs.true12
 
-land.lhs.true13:
+land.lhs.true12:
   %WRITABLE = getelementptr inbounds %struct.ProducerWord, ptr %producer.0.lcssa, i64 0, i32 4
   %23 = load i64, ptr %WRITABLE, align 8
-  %tobool14.not = icmp eq i64 %23, 0
-  br i1 %tobool14.not, label %cleanup45, label %if.end16
+  %tobool13.not = icmp eq i64 %23, 0
+  br i1 %tobool13.not, label %cleanup44, label %if.end15
 
-if.end16:
+if.end15:
   %ATTRIBUTE = getelementptr inbounds %struct.ProducerWord, ptr %producer.0.lcssa, i64 0, i32 2
   %24 = load i64, ptr %ATTRIBUTE, align 8
   %METHOD = getelementptr inbounds %struct.ProducerWord, ptr %producer.0.lcssa, i64 0, i32 3
   %25 = load i64, ptr %METHOD, align 8
   %26 = inttoptr i64 %25 to ptr
-  %cmp17.not = icmp eq i64 %24, 0
-  br i1 %cmp17.not, label %if.end22, label %land.lhs.true18
+  %cmp16.not = icmp eq i64 %24, 0
+  br i1 %cmp16.not, label %if.end21, label %land.lhs.true17
 
-land.lhs.true18:
+land.lhs.true17:
   %27 = inttoptr i64 %24 to ptr
-  %call19 = tail call ptr @PyObject_GetAttr(ptr %object, ptr %27)
-  %cmp.i74 = icmp eq ptr %call19, null
-  br i1 %cmp.i74, label %is_false.exit.thread, label %is_false.exit
+  %call18 = tail call ptr @PyObject_GetAttr(ptr %object, ptr %27)
+  %cmp.i73 = icmp eq ptr %call18, null
+  br i1 %cmp.i73, label %is_false.exit.thread, label %is_false.exit
 
 is_false.exit.thread:
   tail call void @PyErr_Clear()
-  br label %cleanup45
+  br label %cleanup44
 
 is_false.exit:
-  tail call void @Py_DecRef(ptr %call19)
+  tail call void @Py_DecRef(ptr %call18)
   %FALSE.i = getelementptr inbounds %struct.ForeignWord, ptr %known, i64 0, i32 3
   %28 = load i64, ptr %FALSE.i, align 8
   %29 = inttoptr i64 %28 to ptr
-  %cmp1.i76 = icmp eq ptr %call19, %29
-  br i1 %cmp1.i76, label %if.end22, label %cleanup45
+  %cmp1.i75 = icmp eq ptr %call18, %29
+  br i1 %cmp1.i75, label %if.end21, label %cleanup44
 
-if.end22:
-  %cmp23.not = icmp eq i64 %25, 0
-  br i1 %cmp23.not, label %if.end28, label %land.lhs.true24
+if.end21:
+  %cmp22.not = icmp eq i64 %25, 0
+  br i1 %cmp22.not, label %if.end27, label %land.lhs.true23
 
-land.lhs.true24:
-  %call25 = call ptr @PyObject_VectorcallMethod(ptr %26, ptr %object.addr, i64 1, ptr null)
-  %cmp.i77 = icmp eq ptr %call25, null
-  br i1 %cmp.i77, label %is_false.exit83.thread, label %is_false.exit83
+land.lhs.true23:
+  %call24 = call ptr @PyObject_VectorcallMethod(ptr %26, ptr %object.addr, i64 1, ptr null)
+  %cmp.i76 = icmp eq ptr %call24, null
+  br i1 %cmp.i76, label %is_false.exit82.thread, label %is_false.exit82
 
-is_false.exit83.thread:
+is_false.exit82.thread:
   call void @PyErr_Clear()
-  br label %cleanup45
+  br label %cleanup44
 
-is_false.exit83:
-  call void @Py_DecRef(ptr %call25)
-  %FALSE.i79 = getelementptr inbounds %struct.ForeignWord, ptr %known, i64 0, i32 3
-  %30 = load i64, ptr %FALSE.i79, align 8
+is_false.exit82:
+  call void @Py_DecRef(ptr %call24)
+  %FALSE.i78 = getelementptr inbounds %struct.ForeignWord, ptr %known, i64 0, i32 3
+  %30 = load i64, ptr %FALSE.i78, align 8
   %31 = inttoptr i64 %30 to ptr
-  %cmp1.i80 = icmp eq ptr %call25, %31
-  br i1 %cmp1.i80, label %is_false.exit83.if.end28_crit_edge, label %cleanup45
+  %cmp1.i79 = icmp eq ptr %call24, %31
+  br i1 %cmp1.i79, label %is_false.exit82.if.end27_crit_edge, label %cleanup44
 
-is_false.exit83.if.end28_crit_edge:
+is_false.exit82.if.end27_crit_edge:
   %.pre = load ptr, ptr %object.addr, align 8
-  br label %if.end28
+  br label %if.end27
 
-if.end28:
-  %32 = phi ptr [ %.pre, %is_false.exit83.if.end28_crit_edge ], [ %object, %if.end22 ]
+if.end27:
+  %32 = phi ptr [ %.pre, %is_false.exit82.if.end27_crit_edge ], [ %object, %if.end21 ]
   %FUNCTION = getelementptr inbounds %struct.ProducerWord, ptr %producer.0.lcssa, i64 0, i32 1
   %33 = load i64, ptr %FUNCTION, align 8
   %34 = inttoptr i64 %33 to ptr
-  %call29 = call i32 %34(ptr %32, ptr %tensor)
-  %tobool30.not = icmp eq i32 %call29, 0
-  br i1 %tobool30.not, label %if.end32, label %if.then31
+  %call28 = call i32 %34(ptr %32, ptr %tensor)
+  %tobool29.not = icmp eq i32 %call28, 0
+  br i1 %tobool29.not, label %if.end31, label %if.then30
 
-if.then31:
+if.then30:
   call void @PyErr_Clear()
   br label %cleanup
 
-if.end32:
+if.end31:
   %NDIM.i = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 2
   %35 = load i64, ptr %NDIM.i, align 8
   %device.i = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 1
@@ -227,10 +227,10 @@ if.end32:
   %cmp.not.i = icmp eq i32 %36, 1
   %ndim1.i = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 3
   %37 = load i32, ptr %ndim1.i, align 8
-  %conv.i84 = zext i32 %37 to i64
-  %cmp2.not.i = icmp eq i64 %35, %conv.i84
-  %or.cond94 = select i1 %cmp.not.i, i1 %cmp2.not.i, i1 false
-  br i1 %or.cond94, label %lor.lhs.false4.i, label %cleanup
+  %conv.i83 = zext i32 %37 to i64
+  %cmp2.not.i = icmp eq i64 %35, %conv.i83
+  %or.cond93 = select i1 %cmp.not.i, i1 %cmp2.not.i, i1 false
+  br i1 %or.cond93, label %lor.lhs.false4.i, label %cleanup
 
 lor.lhs.false4.i:
   %dtype.i = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 4
@@ -238,9 +238,9 @@ lor.lhs.false4.i:
   %conv5.i = zext i32 %38 to i64
   %39 = load i64, ptr %ELEMENT, align 8
   %cmp6.not.i = icmp eq i64 %39, %conv5.i
-  br i1 %cmp6.not.i, label %if.end.i86, label %cleanup
+  br i1 %cmp6.not.i, label %if.end.i85, label %cleanup
 
-if.end.i86:
+if.end.i85:
   %strides.i = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 6
   %40 = load ptr, ptr %strides.i, align 8
   %cmp8.i = icmp eq ptr %40, null
@@ -253,9 +253,9 @@ lor.rhs.i:
   br label %lor.end.i
 
 lor.end.i:
-  %42 = phi i1 [ false, %if.end.i86 ], [ %cmp10.i, %lor.rhs.i ]
+  %42 = phi i1 [ false, %if.end.i85 ], [ %cmp10.i, %lor.rhs.i ]
   %cmp1254.i = icmp sgt i64 %35, 0
-  br i1 %cmp1254.i, label %for.body.lr.ph.i, label %if.end35
+  br i1 %cmp1254.i, label %for.body.lr.ph.i, label %if.end34
 
 for.body.lr.ph.i:
   %DIMS.i = getelementptr inbounds %struct.Field, ptr %record, i64 0, i32 3
@@ -290,29 +290,29 @@ land.lhs.true21.i:
 cleanup.i:
   %mul.i = mul i64 %46, %dense.055.i
   %cmp12.i = icmp ugt i64 %dec56.in.i, 1
-  br i1 %cmp12.i, label %for.body.i, label %if.end35
+  br i1 %cmp12.i, label %for.body.i, label %if.end34
 
-if.end35:
-  %data36 = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 0
-  %49 = load ptr, ptr %data36, align 8
+if.end34:
+  %data35 = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 0
+  %49 = load ptr, ptr %data35, align 8
   %offset = getelementptr inbounds %struct.Tensor, ptr %tensor, i64 0, i32 7
   %50 = load i64, ptr %offset, align 8
-  %add.ptr37 = getelementptr i8, ptr %49, i64 %50
+  %add.ptr36 = getelementptr i8, ptr %49, i64 %50
   %51 = lshr i64 %1, 11
   %and = and i64 %51, 31
-  %52 = ptrtoint ptr %add.ptr37 to i64
+  %52 = ptrtoint ptr %add.ptr36 to i64
   %sub = add nsw i64 %and, -1
-  %and39 = and i64 %sub, %52
-  %tobool40.not = icmp eq i64 %and39, 0
-  %cond = select i1 %tobool40.not, ptr %add.ptr37, ptr null
+  %and38 = and i64 %sub, %52
+  %tobool39.not = icmp eq i64 %and38, 0
+  %cond = select i1 %tobool39.not, ptr %add.ptr36, ptr null
   br label %cleanup
 
 cleanup:
-  %retval.0 = phi ptr [ null, %if.then31 ], [ %cond, %if.end35 ], [ null, %lor.lhs.false4.i ], [ null, %if.end32 ], [ null, %land.lhs.true21.i ], [ null, %for.body.i ]
-  br label %cleanup45
+  %retval.0 = phi ptr [ null, %if.then30 ], [ %cond, %if.end34 ], [ null, %lor.lhs.false4.i ], [ null, %if.end31 ], [ null, %land.lhs.true21.i ], [ null, %for.body.i ]
+  br label %cleanup44
 
-cleanup45:
-  %retval.3 = phi ptr [ null, %land.lhs.true13 ], [ %retval.0, %cleanup ], [ null, %is_false.exit ], [ null, %is_false.exit83 ], [ %retval.1.i, %cleanup28.i ], [ %number, %if.then3.i ], [ %14, %if.end6.i ], [ null, %if.then.i ], [ null, %is_false.exit.thread ], [ null, %is_false.exit83.thread ], [ null, %while.body ]
+cleanup44:
+  %retval.3 = phi ptr [ null, %land.lhs.true12 ], [ %retval.0, %cleanup ], [ null, %is_false.exit ], [ null, %is_false.exit82 ], [ %retval.1.i, %cleanup28.i ], [ %number, %if.then3.i ], [ %14, %if.end6.i ], [ null, %if.then.i ], [ null, %is_false.exit.thread ], [ null, %is_false.exit82.thread ], [ null, %while.body ]
   ret ptr %retval.3
 }
 

@@ -18,8 +18,8 @@ void Py_DecRef(void *);
 typedef struct ContextLayout Context;
 typedef void Part(void *table, word chunk, word worker);
 
-/* STOPPED is written by the thread that called the program and read by all that share its chunks. Nothing else is handed
-   over by it: a worker that sees it late takes a chunk more. So it is read relaxed. */
+/* STOPPED is written by the thread that called the program and read by all that share its chunks. It is read relaxed,
+   as it hands nothing else over: a worker that sees it late takes a chunk more. */
 static bool is_stopped(const Context *context) { return __atomic_load_n(&context->STOPPED, __ATOMIC_RELAXED) != 0; }
 
 static void set_stopped(Context *context, word value) { __atomic_store_n(&context->STOPPED, value, __ATOMIC_SEQ_CST); }

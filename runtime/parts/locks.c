@@ -24,9 +24,9 @@ void *memmove(void *to, const void *from, size_t nbytes);
 
 typedef struct LockWord Lock;
 
-/* Between begin and end, and between begin_waking and end_waking inside, no other thread reads or writes the words of a
-   lock. With a GIL it is held there, so that only waking takes the mutex: who waits has given the GIL away, and between
-   its look at SERIAL and its sleep holds the mutex. */
+/* Between begin and end no other thread reads or writes the words of a lock. With a GIL, which is held there, they do
+   nothing, and only waking takes the mutex: a waiting thread has given the GIL away, and holds the mutex between its
+   look at SERIAL and its sleep. */
 #ifdef FREE_THREADED
 static void begin(Lock *lock) { pthread_mutex_lock(&lock->MUTEX); }
 static void end(Lock *lock) { pthread_mutex_unlock(&lock->MUTEX); }
@@ -112,8 +112,8 @@ static void wake(Lock *lock) {
     end_waking(lock);
 }
 
-/* Sleep without the GIL until another thread wakes this one (0), or for a slice (1); then run signal handlers: -1 if one
-   has raised. */
+/* Sleep without the GIL until another thread wakes this one (0), or for a slice (1); then run signal handlers: -1 if
+   one has raised. */
 static int wait(Lock *lock, word me) {
     word until[2], before = lock->SERIAL;
     end(lock);

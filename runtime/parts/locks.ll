@@ -1,4 +1,4 @@
-; Made of locks.c by make parts, from 6715fff1eb3054d0. Do not edit.
+; Made of locks.c by make parts, from ab3fd97a5a8ff5ee. Do not edit.
 
 %struct.LockWord = type { i64, i64, i64, i64, i64, i64, i64, [1 x i64], i64, [7 x i64], i64, [7 x i64], i64, [63 x i64], i64 }
 

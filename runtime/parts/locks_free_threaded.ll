@@ -1,4 +1,4 @@
-; Made of locks.c by make parts FREE_THREADED, from f465bd278741fac4. Do not edit.
+; Made of locks.c by make parts FREE_THREADED, from f6a96da72ab531e7. Do not edit.
 
 %struct.LockWord = type { i64, i64, i64, i64, i64, i64, i64, [1 x i64], i64, [7 x i64], i64, [7 x i64], i64, [63 x i64], i64 }
 

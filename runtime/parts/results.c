@@ -7,6 +7,7 @@ int madvise(void *, size_t nbytes, int advice);
 
 typedef struct RecyclerWord Pool;
 typedef struct IdleRecord Idle;
+_Static_assert(sizeof(Idle) == RECORD * sizeof(word), "records lie one after the other");
 
 /* What lies HEADER bytes before the data of a block. */
 typedef struct {

@@ -12,8 +12,7 @@ void move_from(word processor) {
     uint64_t free[CPU_SET / 8], apart[CPU_SET / 8];
     if ((uint64_t)processor >= 8 * CPU_SET || sched_getaffinity(0, CPU_SET, free) < 0)
         return;
-    for (int i = 0; i < CPU_SET / 8; i++)
-        apart[i] = free[i];
+    __builtin_memcpy(apart, free, CPU_SET);
     apart[processor / 64] &= ~((uint64_t)1 << processor % 64);
     if (!sched_setaffinity(0, CPU_SET, apart))
         sched_setaffinity(0, CPU_SET, free);

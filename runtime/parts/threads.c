@@ -1,7 +1,7 @@
 /* The machine code of threads.py, which says what it does.
 
-   PART, TABLE, MODES, PROCESSOR, WORKERS and the shares of the threads are plain words: the caller writes them before it
-   opens the gate, and a worker reads them after it has seen it open. */
+   PART, TABLE, MODES, PROCESSOR, WORKERS and the shares of the threads are plain words: the caller writes them before
+   it opens the gate, and a worker reads them after it has seen it open. */
 #include "threads.h"
 
 #include "clock.h"
@@ -50,8 +50,8 @@ static bool relax(const Pool *pool, word since) {
     return now() - since < pool->PATIENCE;
 }
 
-/* Take chunks until none is left: of the thread's own share, then of the others'. Which thread takes a chunk is all that
-   NEXT decides, so it is relaxed: what chunks write is handed over by the gate. */
+/* Take chunks until none is left: of the thread's own share, then of the others'. NEXT is relaxed, as it decides which
+   thread takes a chunk and nothing else: INSIDE hands over what chunks have written. */
 static void work(Pool *pool, word worker) {
     Part *part = (Part *)pool->PART;
     void *table = (void *)pool->TABLE;

@@ -66,7 +66,9 @@ static int wait(Operation *op, int n, HANDLE *requests) {
 }
 
 /* What was begun with this status and request, unless it failed. */
-static int completed(Operation *op, int status, HANDLE *request) { return status ? fail(op, status) : wait(op, 1, request); }
+static int completed(Operation *op, int status, HANDLE *request) {
+    return status ? fail(op, status) : wait(op, 1, request);
+}
 
 /* The bytes of a rank's header with its operand, and whether those of all ranks fit together. */
 static uint64_t stride_of(uint64_t nbytes) { return (nbytes + HEADER_UP) & -8; }
@@ -86,8 +88,8 @@ static int differ(Operation *op, const word *header, uint64_t rank) {
 /* Find out that all ranks are at this operation. If their operands are short, all of them come with the headers:
    TOGETHER. Else headers go from each rank to its neighbour: LONG.
 
-   In round d each rank hands the blocks of the last min(d, size - d) ranks up to itself to the rank d places on; block j
-   is that of the rank j places back. */
+   In round d each rank hands the blocks of the last min(d, size - d) ranks up to itself to the rank d places on; block
+   j is that of the rank j places back. */
 static int meet(Operation *op, uint64_t count, const void *in, uint64_t nbytes) {
     const Meeting *meeting = meeting_of(op);
     if (*(word *)meeting->FAILED)
@@ -143,7 +145,9 @@ static int combine(Operation *op, void *out, uint64_t nbytes, uint64_t offset, u
     return 0;
 }
 
-static uint64_t bytes_of(const Operation *op, const Operands *operands) { return operands->count * (uint64_t)op->ITEMSIZE; }
+static uint64_t bytes_of(const Operation *op, const Operands *operands) {
+    return operands->count * (uint64_t)op->ITEMSIZE;
+}
 
 /* Meet where MPI can count the elements of operands of that number of bytes. */
 static int start(Operation *op, const Operands *operands, uint64_t nbytes) {
@@ -230,12 +234,13 @@ int reduce(Operation *op, const Operands *operands) {
     if (met == TOGETHER)
         return op->IS_ROOT ? combine(op, operands->out, nbytes, 0, nbytes, n) : 0;
     Reduce *function = (Reduce *)op->FUNCTION;
-    int status = function(operands->in, operands->out, n, type_of(op), reduction_of(op), (int)op->ROOT, comm_of(op), &request);
+    int status = function(operands->in, operands->out, n, type_of(op), reduction_of(op), (int)op->ROOT, comm_of(op),
+                          &request);
     return completed(op, status, &request);
 }
 
-/* The request is kept in the operand after the result until reduce_wait. Operands go by themselves: as ones that are not
-   short. */
+/* The request is kept in the operand after the result until reduce_wait. Operands are met as long ones, which do not go
+   with the headers. */
 int reduce_start(Operation *op, const Operands *operands) {
     if (start(op, operands, SHORT))
         return FAILED;
