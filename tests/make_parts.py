@@ -78,6 +78,7 @@ TEXTS = (
     Text("processors", "runtime/parts/processors.c", (), triple="riscv64-unknown-linux-gnu"),
     Text("processors_x86_64", "runtime/parts/processors.c", ()),
     Text("processors_aarch64", "runtime/parts/processors.c", (), triple="aarch64-unknown-linux-gnu"),
+    Text("xla", "staticgrad/bridges/xla.c", ("staticgrad.bridges.xla",)),
     Text("blocks32", "runtime/callers/blocks.c", ("staticgrad.compiler.machine.machine",), ("KEY=uint32_t",)),
     Text("blocks64", "runtime/callers/blocks.c", ("staticgrad.compiler.machine.machine",), ("KEY=uint64_t",)),
     Text("mpi32", "runtime/running/mpi.c", MPI, ("HANDLE=int32_t",)),

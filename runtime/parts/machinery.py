@@ -1,9 +1,10 @@
-"""The runtime's parts in machine code: their LLVM text and what it takes from Python come in, loaded code goes out.
+"""The runtime's parts in machine code: LLVM text and the numbers that it lacks come in, loaded code goes out.
 
-The text of ``locks.py`` lies beside it in ``locks.ll``, and so on. In it ``$NAME`` stands for a constant of the Python
-module, ``$Record.NAME`` for a word of a structure that both know, and other names for text that depends on the system.
-It is compiled when the part is first needed, where its machine code was not kept. Most parts are short ways to
-functions of the system, for which optimizing would take longer than the code generator does for a small program.
+The machine code of ``locks.py`` is written in C beside it, in ``locks.c``, and so on. ``make parts`` makes the text
+``locks.ll`` of that, with the constants and records of the Python module, so that users need no C compiler. In the text
+``$NAME`` stands for a number that differs between systems or builds of Python. It is compiled when the part is first
+needed, where its machine code was not kept. Most parts are short ways to functions of the system, for which optimizing
+would take longer than the code generator does for a small program.
 """
 
 from __future__ import annotations
@@ -20,30 +21,16 @@ from staticgrad.compiler.native.module import NativeModule
 T = TypeVar("T")
 
 
-def native_part(file: str, *names: str, quick: bool = True, **known: object) -> NativeModule:
-    """The part whose texts ``<name>.ll`` lie beside the module ``file``, linked and loaded. ``known``: what is filled
+def native_part(file: str, *names: str, quick: bool = True, **numbers: int) -> NativeModule:
+    """The part whose texts ``<name>.ll`` lie beside the module ``file``, linked and loaded. ``numbers``: what is filled
     in. ``quick``: one text is not optimized."""
-    return NativeModule(tuple(part_text(file, name, **known) for name in names), GENERIC, quick=quick)
+    return NativeModule(tuple(part_text(file, name, **numbers) for name in names), GENERIC, quick=quick)
 
 
-def part_text(file: str, name: str, **known: object) -> str:
-    """The text ``<name>.ll`` beside the module ``file``, filled in."""
-
-    def value(match: re.Match[str]) -> str:
-        first, *inner = match[1].split(".")
-        found = known[first]
-        for part in inner:
-            found = getattr(found, part)
-        return str(found)
-
-    return re.sub(r"\$(\w+(?:\.\w+)*)", value, Path(file).with_name(f"{name}.ll").read_text(encoding="ascii"))
-
-
-def named_words(words: type, base: str) -> str:
-    """LLVM text that names the places of a record's words in memory: of each constant of ``words`` in capitals, which
-    says how many words it lies after the pointer ``base``."""
-    places = {name: at for name, at in vars(words).items() if name.isupper()}
-    return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
+def part_text(file: str, name: str, **numbers: int) -> str:
+    """The text ``<name>.ll`` beside the module ``file``, with ``numbers`` filled in."""
+    text = Path(file).with_name(f"{name}.ll").read_text(encoding="ascii")
+    return re.sub(r"\$(\w+)", lambda match: str(numbers[match[1]]), text)
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
