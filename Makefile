@@ -1,5 +1,5 @@
 # make demo | fast | test | test-wide | test-all | test-small | test-oldest | test-systems | test-pythons | cross | docs |
-# bench | oracle | clean
+# bench | oracle | parts | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
@@ -14,6 +14,7 @@
 # tests/pythons.py says where it has them from. make test-pythons ARGS="3.14t --short" does less.
 # make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node, a
 # browser.
+# make parts makes the LLVM text of the runtime's parts of their C, with the clang that tests/make_parts.py names.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -39,7 +40,7 @@ CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-ris
 
 .NOTPARALLEL:
 .PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-wide check cross docs \
-  bench oracle clean
+  bench oracle parts clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -96,6 +97,9 @@ bench: $(VENV)/.has-bench
 
 oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
+
+parts: $(VENV)/.has-test
+	$(BIN)/python tests/make_parts.py
 
 clean:
 	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

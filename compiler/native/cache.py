@@ -88,7 +88,7 @@ def toolchain() -> str | None:
 def sources() -> str | None:
     """A text that names the state of this package's own sources."""
     files = [importlib.import_module(name).__file__ for name in OWN]  # the path of a checkout has its root, too
-    return _state_of([os.path.dirname(file) for file in files if file is not None], (".py",))
+    return _state_of([os.path.dirname(file) for file in files if file is not None], (".py", ".ll"))
 
 
 def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:

@@ -7,7 +7,7 @@ The program is compiled once more, as one that keeps nothing from call to call. 
 (``cfunction_text``) make it a function of the signature; what differs between two functions of one form are words in
 memory (``CWord``), so that their machine code is kept on disk like that of programs. A call has its memory on the
 stack, or, if it takes more than 64 KiB in all, in a block of its thread that all such functions share and that goes
-when the thread ends (``blocks.ll``). The session's variables are copied when the function is made and by ``refresh``:
+when the thread ends (``blocks.c``). The session's variables are copied when the function is made and by ``refresh``:
 calls that are under way then still read the old copies, which are given up when none of them is left.
 """
 
@@ -26,7 +26,6 @@ import numpy as np
 from staticgrad.base.addresses import aligned, aligned_copy
 from staticgrad.base.errors import GraphError, refuse_copies
 from staticgrad.base.types import TensorType, sizes
-from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.program.program import Interface
@@ -301,8 +300,7 @@ class CFunction:
 
 @once
 def _blocks() -> NativeModule:
-    key = "i32" if sys.platform == "linux" else "i64"  # pthread_key_t
-    module = native_part("blocks", {"__file__": __file__, "LINE": LINE}, KEY=key)
+    module = native_part(__file__, "blocks32" if sys.platform == "linux" else "blocks64")  # bits of pthread_key_t
     if ctypes.CFUNCTYPE(C_INT)(module.address("start"))():
         raise MemoryError("this process has no key left for memory of threads (pthread_key_create)")
     return module

@@ -11,7 +11,6 @@ import contextlib
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.slots import INTERRUPTED
-from staticgrad.runtime.parts import entry_words, foreign
 from staticgrad.runtime.parts.entry_words import (
     API,
     DATA,
@@ -31,10 +30,9 @@ from staticgrad.runtime.parts.entry_words import (
     EntryWord,
     Field,
 )
-from staticgrad.runtime.parts.foreign import ForeignWord, ProducerWord
 from staticgrad.runtime.parts.locks import BRIEF
 from staticgrad.runtime.parts.locks import LockWord as Lock
-from staticgrad.runtime.parts.machinery import named_words, part_text
+from staticgrad.runtime.parts.machinery import part_text
 from staticgrad.runtime.parts.vectorcall import HEAD, IS_FREE_THREADED, WORD
 from staticgrad.runtime.parts.vectorcall import ObjectWord as Hidden
 
@@ -47,9 +45,7 @@ def text(target: Target) -> str:
     order.finish()
     _EntryWriter(module).write()
     _write_forward(module)
-    places = {"words": (ForeignWord, "%known"), "fields": (Field, "%record"), "producer": (ProducerWord, "%producer")}
-    named = {name: named_words(words, base) for name, (words, base) in places.items()}
-    return module.text() + part_text("foreign", {**vars(foreign), **vars(entry_words), **named})
+    return module.text() + part_text(__file__, "foreign", TYPE=TYPE, DATA=DATA)
 
 
 class _EntryWriter:
@@ -227,7 +223,7 @@ class _EntryWriter:
         own = f.load("ptr", f.offset(given, DATA, "i8"))
         f.branch(known)
         f.block(foreign)
-        writes = integer(int(flags == WRITABLE), "i1")
+        writes = integer(int(flags == WRITABLE), "i32")
         operands = ", ".join(map(str, (given, record, number, self.api("known"), writes)))
         other = f.emit("ptr", f"call ptr @data_of({operands})")
         self.require(f.compare("icmp ne", other, Value("null", "ptr")))

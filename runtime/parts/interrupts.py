@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from staticgrad.compiler.program.slots import ContextWord
 from staticgrad.runtime.parts.locks import addresses
-from staticgrad.runtime.parts.machinery import clock, named_words, native_part, once
+from staticgrad.runtime.parts.machinery import native_part, once
 
 INTERVAL = 20_000_000  # nanoseconds between two looks for signals
 
@@ -57,9 +58,7 @@ class _ContextRuntime:
     """The objects that all contexts of a process share. They live as long as the process."""
 
     def __init__(self) -> None:
-        places = "\n".join(named_words(words, "%context") for words in (ContextWord, ContextLayout))
-        call_places = named_words(CallWord, "%words")
-        self.module = native_part("interrupts", globals(), places=places, call_places=call_places, now=clock())
+        self.module = native_part(__file__, "interrupts", MONOTONIC=time.CLOCK_MONOTONIC)
         self.begin, self.raise_it = (
             ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.module.address(name)) for name in ("begin", "raise_it")
         )

@@ -48,8 +48,8 @@ from typing import Any, TypeVar, TypeVarTuple
 import numpy as np
 
 from staticgrad.base.errors import StaticGradError
-from staticgrad.base.image import ExecutionRefusedError
-from staticgrad.runtime.parts.machinery import named_words, native_part, once
+from staticgrad.base.image import ExecutionRefusedError, address_of
+from staticgrad.runtime.parts.machinery import native_part, once
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED, MethodDef, function_of, is_known
 
 Ts = TypeVarTuple("Ts")
@@ -91,21 +91,15 @@ class _LockRuntime:
     def __init__(self) -> None:
         linux = sys.platform == "linux"  # elsewhere a condition waits by the time of day
         clock = time.CLOCK_MONOTONIC if linux else time.CLOCK_REALTIME
-        lock, unlock = (f"call i32 @pthread_mutex_{name}(ptr %MUTEX)" for name in ("lock", "unlock"))
-        steps = {"begin": lock, "end": unlock, "begin_waking": "", "end_waking": ""}
-        if not IS_FREE_THREADED:
-            steps = {"begin": "", "end": "", "begin_waking": lock, "end_waking": unlock}
-        self.module = native_part(
-            "locks",
-            {**globals(), **steps},
-            declarations="declare i32 @pthread_condattr_setclock(ptr, i32)" if linux else "",
-            set_clock=f"call i32 @pthread_condattr_setclock(ptr %attributes, i32 {clock})" if linux else "",
-            places=named_words(LockWord, "%lock"),
-            clock=clock,
-            look_mask=LOOKED_AT - 1,
-        )
-        self.reset = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.module.address("reset"))
+        name = "locks_free_threaded" if IS_FREE_THREADED else "locks"
+        self.module = native_part(__file__, name, WAIT_CLOCK=clock, SLICE=SLICE)
+        self._reset = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self.module.address("reset"))
+        self._set_clock = address_of("pthread_condattr_setclock") if linux else None
         self._definition = MethodDef(b"hold", self.module.address("hold"), METH_FASTCALL, None)
+
+    def reset(self, lock: int) -> None:
+        """Let no thread but this one hold the lock at that address."""
+        self._reset(lock, self._set_clock)
 
     def holder(self, lock: _Words, kind: int) -> Callable[..., Any]:
         """The function that holds a lock while it calls another one."""

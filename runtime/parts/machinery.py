@@ -1,18 +1,18 @@
-"""The runtime's parts in machine code: their LLVM text and what it takes from Python come in, loaded code goes out.
+"""The runtime's parts in machine code: LLVM text and the numbers that it lacks come in, loaded code goes out.
 
-The text of ``locks.py`` lies beside it in ``locks.ll``, and so on. In it ``$NAME`` stands for a constant of the Python
-module, ``$Record.NAME`` for a word of a structure that both know, and other names for text that depends on the system.
-It is compiled when the part is first needed, where its machine code was not kept. Most parts are short ways to
-functions of the system, for which optimizing would take longer than the code generator does for a small program.
+The machine code of ``locks.py`` is written in C beside it, in ``locks.c``, and so on. ``make parts`` makes the text
+``locks.ll`` of that, with the constants and records of the Python module, so that users need no C compiler. In the text
+``$NAME`` stands for a number that differs between systems or builds of Python. It is compiled when the part is first
+needed, where its machine code was not kept. Most parts are short ways to functions of the system, for which optimizing
+would take longer than the code generator does for a small program.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from staticgrad.base.forks import reentrant_lock
 from staticgrad.compiler.machine.target import GENERIC
@@ -21,37 +21,16 @@ from staticgrad.compiler.native.module import NativeModule
 T = TypeVar("T")
 
 
-def native_part(name: str, constants: Mapping[str, Any], *, quick: bool = True, **values: object) -> NativeModule:
-    """The part whose text is ``<name>.ll``, loaded. ``constants`` are those of its module, ``values`` what else is
-    filled in. ``quick``: it is not optimized."""
-    return NativeModule(part_text(name, {**constants, **values}), GENERIC, quick=quick)
+def native_part(file: str, *names: str, quick: bool = True, **numbers: int) -> NativeModule:
+    """The part whose texts ``<name>.ll`` lie beside the module ``file``, linked and loaded. ``numbers``: what is filled
+    in. ``quick``: one text is not optimized."""
+    return NativeModule(tuple(part_text(file, name, **numbers) for name in names), GENERIC, quick=quick)
 
 
-def part_text(name: str, known: Mapping[str, Any]) -> str:
-    """The text ``<name>.ll`` beside the module whose names are ``known``, filled in."""
-
-    def value(match: re.Match[str]) -> str:
-        first, *inner = match[1].split(".")
-        found = known[first]
-        for part in inner:
-            found = getattr(found, part)
-        return str(found)
-
-    return re.sub(
-        r"\$(\w+(?:\.\w+)*)", value, Path(known["__file__"]).with_name(f"{name}.ll").read_text(encoding="ascii")
-    )
-
-
-def named_words(words: type, base: str) -> str:
-    """LLVM text that names the places of a record's words in memory: of each constant of ``words`` in capitals, which
-    says how many words it lies after the pointer ``base``."""
-    places = {name: at for name, at in vars(words).items() if name.isupper()}
-    return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
-
-
-def clock() -> str:
-    """LLVM text of ``i64 now()``."""
-    return part_text("clock", {"__file__": __file__, "MONOTONIC": time.CLOCK_MONOTONIC}).rstrip()
+def part_text(file: str, name: str, **numbers: int) -> str:
+    """The text ``<name>.ll`` beside the module ``file``, with ``numbers`` filled in."""
+    text = Path(file).with_name(f"{name}.ll").read_text(encoding="ascii")
+    return re.sub(r"\$(\w+)", lambda match: str(numbers[match[1]]), text)
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

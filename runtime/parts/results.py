@@ -38,13 +38,14 @@ import numpy as np
 from staticgrad.base.addresses import ALIGNMENT, aligned_empty
 from staticgrad.base.types import Shape, sizes
 from staticgrad.graph.optable import Array
-from staticgrad.runtime.parts.machinery import named_words, native_part
+from staticgrad.runtime.parts.machinery import native_part
 
 RECYCLED_FROM = 1 << 16  # bytes: smaller ones the C library recycles by itself
 MOST_IDLE_BYTES = 1 << 29
 MOST_IDLE_PART = 16  # no more than this part of the machine's memory is kept idle
 PATIENCE = 4096
 
+ABSURD = 1 << 62  # bytes that no memory has
 HEADER = 64
 PAGE = 1 << 12
 HUGE_FROM = 1 << 21  # bytes from which a block asks for huge pages
@@ -61,6 +62,7 @@ class RecyclerWord:
     CLOCK = 3  # takings and givings so far
     RECYCLED = 4  # takings that found an idle block, for those who ask
     COUNT = 5  # idle blocks
+    ADVICE = 6  # MADV_HUGEPAGE where the system has it, else 0
     RECORDS = 8
 
 
@@ -107,22 +109,10 @@ class Recycler:
     """The pool of idle blocks and the memory handler that takes from it. There is one in a process, for ever."""
 
     def __init__(self) -> None:
-        linux = sys.platform == "linux"
-        advice = f"call i32 @madvise(ptr %begin, i64 %advised, i32 {MADV_HUGEPAGE})"
-        module = native_part(
-            "results",
-            globals(),
-            advice_declaration="declare i32 @madvise(ptr, i64, i32)" if linux else "",
-            advice=advice if linux else "",
-            places=named_words(RecyclerWord, "%pool"),
-            absurd=1 << 62,
-            page_mask=PAGE - 1,
-            huge_mask=HUGE_PAGE - 1,
-            half_huge=HUGE_PAGE // 2,
-            forever=2**63 - 1,
-        )
+        module = native_part(__file__, "results")
         self.words = np.zeros(RecyclerWord.RECORDS + RECORD * MOST_IDLE, np.int64)
         self.words[RecyclerWord.LIMIT] = _most_idle_bytes()
+        self.words[RecyclerWord.ADVICE] = MADV_HUGEPAGE if sys.platform == "linux" else 0
         self._address = self.words.ctypes.data
         functions = (module.address(name) for name in ("take", "take_zeroed", "resize", "give"))
         self._allocator = _Allocator(b"staticgrad", 1, self._address, *functions)

@@ -1,365 +1,518 @@
-; The machine code of threads.py, which says what it does; machinery.py fills in the names that begin with a dollar sign.
+; Made of threads.c by make parts, from 3fc3fc12b0f3a116. Do not edit.
 
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_attr_init(ptr)
-declare i32 @pthread_attr_setstacksize(ptr, i64)
-declare i32 @pthread_attr_destroy(ptr)
-declare i32 @pthread_join(ptr, ptr)
-declare i32 @pthread_mutex_init(ptr, ptr)
+%struct.PoolWord = type { i64, i64, i64, i64, i64, [3 x i64], i64, [7 x i64], i64, [15 x i64], i64, [7 x i64], i64, i64, [1 x i64], i64, i64, [3 x i64], i64, i64, [6 x i64], i64, [7 x i64], i64, [7 x i64], i64, [7 x i64], i64 }
+%struct.ThreadRecord = type { i64, i64, i64, i64, i64 }
+
+define void @run(ptr %pool, ptr %part, ptr %table, i64 %chunks) {
+entry:
+  %time.i.i = alloca [2 x i64], align 16
+  %all.i = alloca [16 x i64], align 16
+  %old.i = alloca [16 x i64], align 16
+  %attributes.i = alloca [16 x i64], align 16
+  %BUSY.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 6
+  %0 = cmpxchg ptr %BUSY.i, i64 0, i64 1 acquire monotonic, align 8
+  %1 = extractvalue { i64, i1 } %0, 1
+  br i1 %1, label %if.end, label %for.cond.preheader
+
+for.cond.preheader:
+  %cmp57 = icmp sgt i64 %chunks, 0
+  br i1 %cmp57, label %for.body, label %return
+
+for.body:
+  %i.058 = phi i64 [ %inc, %for.body ], [ 0, %for.cond.preheader ]
+  tail call void %part(ptr %table, i64 %i.058, i64 0)
+  %inc = add nuw nsw i64 %i.058, 1
+  %exitcond.not = icmp eq i64 %inc, %chunks
+  br i1 %exitcond.not, label %return, label %for.body
+
+if.end:
+  %STARTED = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 2
+  %2 = load i64, ptr %STARTED, align 8
+  %tobool.not = icmp eq i64 %2, 0
+  br i1 %tobool.not, label %if.then1, label %if.end2
+
+if.then1:
+  store i64 1, ptr %STARTED, align 8
+  %arraydecay.i = getelementptr inbounds [16 x i64], ptr %all.i, i64 0, i64 0
+  %call.i = call i32 @sigfillset(ptr %arraydecay.i)
+  %arraydecay2.i = getelementptr inbounds [16 x i64], ptr %old.i, i64 0, i64 0
+  %call3.i = call i32 @pthread_sigmask(i32 $SIG_SETMASK, ptr %arraydecay.i, ptr %arraydecay2.i)
+  %arraydecay4.i = getelementptr inbounds [16 x i64], ptr %attributes.i, i64 0, i64 0
+  %call5.i = call i32 @pthread_attr_init(ptr %arraydecay4.i)
+  %call7.i = call i32 @pthread_attr_setstacksize(ptr %arraydecay4.i, i64 1048576)
+  %WORKERS.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
+  %3 = load i64, ptr %WORKERS.i, align 8
+  %THREADS.i.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
+  %4 = ptrtoint ptr %pool to i64
+  %smax.i = call i64 @llvm.smax.i64(i64 %3, i64 0)
+  br label %for.cond.i
+
+for.cond.i:
+  %made.0.i = phi i64 [ 0, %if.then1 ], [ %add.i, %for.body.i ]
+  %exitcond.not.i = icmp eq i64 %made.0.i, %smax.i
+  br i1 %exitcond.not.i, label %start.exit, label %for.body.i
+
+for.body.i:
+  %add.i = add nuw i64 %made.0.i, 1
+  %mul.i.i = shl i64 %add.i, 3
+  %add.ptr.i.i = getelementptr i64, ptr %THREADS.i.i, i64 %mul.i.i
+  store i64 %4, ptr %add.ptr.i.i, align 8
+  %NUMBER.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i, i64 0, i32 1
+  store i64 %add.i, ptr %NUMBER.i, align 8
+  %HANDLE.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i, i64 0, i32 2
+  %call11.i = call i32 @pthread_create(ptr %HANDLE.i, ptr %arraydecay4.i, ptr @worker, ptr %add.ptr.i.i)
+  %tobool.not.i = icmp eq i32 %call11.i, 0
+  br i1 %tobool.not.i, label %for.cond.i, label %start.exit
+
+start.exit:
+  %made.0.lcssa.i = phi i64 [ %smax.i, %for.cond.i ], [ %made.0.i, %for.body.i ]
+  store i64 %made.0.lcssa.i, ptr %WORKERS.i, align 8
+  %call15.i = call i32 @pthread_attr_destroy(ptr %arraydecay4.i)
+  %call17.i = call i32 @pthread_sigmask(i32 $SIG_SETMASK, ptr %arraydecay2.i, ptr null)
+  br label %if.end2
+
+if.end2:
+  %5 = ptrtoint ptr %part to i64
+  %PART = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 12
+  store i64 %5, ptr %PART, align 8
+  %6 = ptrtoint ptr %table to i64
+  %TABLE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 13
+  store i64 %6, ptr %TABLE, align 8
+  %MODES = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 15
+  call void @keep_modes(ptr %MODES)
+  %call3 = call i64 @processor()
+  %PROCESSOR = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 16
+  store i64 %call3, ptr %PROCESSOR, align 8
+  %WORKERS.i45 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
+  %7 = load i64, ptr %WORKERS.i45, align 8
+  %add.i46 = add i64 %7, 1
+  %cmp17.i = icmp ult i64 %7, 9223372036854775807
+  br i1 %cmp17.i, label %for.body.lr.ph.i, label %deal.exit
+
+for.body.lr.ph.i:
+  %THREADS.i.i47 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
+  br label %for.body.i51
+
+for.body.i51:
+  %from.019.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %div.i, %for.body.i51 ]
+  %i.018.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %add1.i, %for.body.i51 ]
+  %add1.i = add nuw nsw i64 %i.018.i, 1
+  %mul.i = mul i64 %add1.i, %chunks
+  %add3.i = add i64 %mul.i, %7
+  %div.i = udiv i64 %add3.i, %add.i46
+  %mul.i.i48 = shl i64 %i.018.i, 3
+  %add.ptr.i.i49 = getelementptr i64, ptr %THREADS.i.i47, i64 %mul.i.i48
+  %NEXT.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i49, i64 0, i32 3
+  store atomic i64 %from.019.i, ptr %NEXT.i monotonic, align 8
+  %END.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i49, i64 0, i32 4
+  store i64 %div.i, ptr %END.i, align 8
+  %exitcond.not.i50 = icmp eq i64 %i.018.i, %7
+  br i1 %exitcond.not.i50, label %deal.exit, label %for.body.i51
+
+deal.exit:
+  %GATE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 8
+  %8 = load atomic i64, ptr %GATE monotonic, align 8
+  %add = add i64 %8, 1
+  store atomic i64 %add, ptr %GATE seq_cst, align 8
+  %ASLEEP = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 18
+  %9 = load atomic i64, ptr %ASLEEP seq_cst, align 8
+  %sub = add i64 %chunks, -1
+  %cmp6 = icmp slt i64 %9, %sub
+  %cond = select i1 %cmp6, i64 %9, i64 %sub
+  %cmp8 = icmp sgt i64 %cond, 0
+  br i1 %cmp8, label %if.then9, label %if.end15
+
+if.then9:
+  %MUTEX = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
+  %call10 = call i32 @pthread_mutex_lock(ptr %MUTEX)
+  %call12 = call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  %WAKE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 23
+  br label %do.body
+
+do.body:
+  %wanted.0 = phi i64 [ %cond, %if.then9 ], [ %dec, %do.body ]
+  %call13 = call i32 @pthread_cond_signal(ptr %WAKE)
+  %dec = add nsw i64 %wanted.0, -1
+  %cmp14.not = icmp eq i64 %dec, 0
+  br i1 %cmp14.not, label %if.end15, label %do.body
+
+if.end15:
+  call fastcc void @work(ptr %pool, i64 0)
+  %add17 = add i64 %8, 2
+  store atomic i64 %add17, ptr %GATE seq_cst, align 8
+  %INSIDE.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 10
+  %10 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool.not.i52 = icmp eq i64 %10, 0
+  br i1 %tobool.not.i52, label %join.exit, label %if.end.i
+
+if.end.i:
+  %arraydecay.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 0
+  %call.i.i = call i32 @clock_gettime(i32 $MONOTONIC, ptr %arraydecay.i.i)
+  %11 = load i64, ptr %arraydecay.i.i, align 16
+  %mul.i.i53 = mul i64 %11, 1000000000
+  %arrayidx1.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 1
+  %12 = load i64, ptr %arrayidx1.i.i, align 8
+  %add.i.i = add i64 %mul.i.i53, %12
+  br label %while.cond.i
+
+while.cond.i:
+  %13 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool4.not.i = icmp eq i64 %13, 0
+  br i1 %tobool4.not.i, label %join.exit, label %while.body.i
+
+while.body.i:
+  %call5.i54 = call fastcc zeroext i1 @relax(ptr %pool, i64 %add.i.i)
+  br i1 %call5.i54, label %while.cond.i, label %if.then6.i
+
+if.then6.i:
+  %MUTEX.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
+  %call7.i55 = call i32 @pthread_mutex_lock(ptr %MUTEX.i)
+  %WAITING.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 19
+  store atomic i64 1, ptr %WAITING.i seq_cst, align 8
+  %14 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool11.not29.i = icmp eq i64 %14, 0
+  br i1 %tobool11.not29.i, label %while.end.i, label %while.body12.lr.ph.i
+
+while.body12.lr.ph.i:
+  %LEFT.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 25
+  br label %while.body12.i
+
+while.body12.i:
+  %call14.i = call i32 @pthread_cond_wait(ptr %LEFT.i, ptr %MUTEX.i)
+  %15 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool11.not.i = icmp eq i64 %15, 0
+  br i1 %tobool11.not.i, label %while.end.i, label %while.body12.i
+
+while.end.i:
+  store atomic i64 0, ptr %WAITING.i seq_cst, align 8
+  %call17.i56 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i)
+  br label %join.exit
+
+join.exit:
+  store atomic i64 0, ptr %BUSY.i release, align 8
+  br label %return
+
+return:
+  ret void
+}
+
+declare hidden void @keep_modes(ptr)
+
+declare hidden i64 @processor()
+
 declare i32 @pthread_mutex_lock(ptr)
+
 declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
+
 declare i32 @pthread_cond_signal(ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @sigfillset(ptr)
-$declarations
 
-define internal void @pause() {
-  $pause
+define internal fastcc void @work(ptr %pool, i64 %worker) {
+entry:
+  %PART = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 12
+  %0 = load i64, ptr %PART, align 8
+  %1 = inttoptr i64 %0 to ptr
+  %TABLE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 13
+  %2 = load i64, ptr %TABLE, align 8
+  %3 = inttoptr i64 %2 to ptr
+  %WORKERS = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
+  %4 = load i64, ptr %WORKERS, align 8
+  %cmp.not24 = icmp slt i64 %4, 0
+  br i1 %cmp.not24, label %for.cond.cleanup, label %for.body.lr.ph
+
+for.body.lr.ph:
+  %THREADS.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
+  br label %for.body
+
+for.cond.cleanup:
   ret void
-}
 
-$now
+for.body:
+  %owner.026 = phi i64 [ %worker, %for.body.lr.ph ], [ %cond, %while.end ]
+  %tried.025 = phi i64 [ 0, %for.body.lr.ph ], [ %inc, %while.end ]
+  %mul.i = shl i64 %owner.026, 3
+  %add.ptr.i = getelementptr i64, ptr %THREADS.i, i64 %mul.i
+  %END = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i, i64 0, i32 4
+  %5 = load i64, ptr %END, align 8
+  %NEXT = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i, i64 0, i32 3
+  %6 = load atomic i64, ptr %NEXT monotonic, align 8
+  %cmp123 = icmp slt i64 %6, %5
+  br i1 %cmp123, label %while.body, label %while.end
 
-; Between two looks of a wait that began then; false when it has been long enough.
-define internal i1 @relax(ptr %pool, i64 %since) {
-$places
-$pauses
-  %now = call i64 @now()
-  %waited = sub i64 %now, %since
-  %most = load i64, ptr %PATIENCE
-  %patient = icmp slt i64 %waited, %most
-  ret i1 %patient
-}
+while.body:
+  %7 = atomicrmw add ptr %NEXT, i64 1 monotonic, align 8
+  %cmp4.not = icmp slt i64 %7, %5
+  br i1 %cmp4.not, label %cleanup, label %while.end
 
-; The processor that this thread runs on, -1 where the system does not say.
-define internal i64 @processor() {
-  $processor
-}
+cleanup:
+  tail call void %1(ptr %3, i64 %7, i64 %worker)
+  %8 = load atomic i64, ptr %NEXT monotonic, align 8
+  %cmp1 = icmp slt i64 %8, %5
+  br i1 %cmp1, label %while.body, label %while.end
 
-; Run on any other processor than this one, then be free again.
-define internal void @move_from(i64 %processor) {
-  $move
-}
-
-define internal void @keep_modes(ptr %place) {
-  $keep_modes
-  ret void
-}
-
-define internal void @take_modes(ptr %place) {
-  $take_modes
-  ret void
+while.end:
+  %cmp5 = icmp eq i64 %owner.026, %4
+  %add = add i64 %owner.026, 1
+  %cond = select i1 %cmp5, i64 0, i64 %add
+  %inc = add i64 %tried.025, 1
+  %cmp.not = icmp sgt i64 %inc, %4
+  br i1 %cmp.not, label %for.cond.cleanup, label %for.body
 }
 
 define void @reset(ptr %pool) {
-$places
-  store i64 0, ptr %STARTED
-  store i64 0, ptr %STOP
-  store i64 0, ptr %GATE
-  store i64 0, ptr %INSIDE
-  store i64 0, ptr %ASLEEP
-  store i64 0, ptr %WAITING
-  store i64 ptrtoint (ptr @run to i64), ptr %RUN
-  call i32 @pthread_mutex_init(ptr %MUTEX, ptr null)
-  call i32 @pthread_cond_init(ptr %WAKE, ptr null)
-  call i32 @pthread_cond_init(ptr %LEFT, ptr null)
-  store i64 0, ptr %BUSY
+entry:
+  %WAITING = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 19
+  store i64 0, ptr %WAITING, align 8
+  %ASLEEP = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 18
+  store i64 0, ptr %ASLEEP, align 8
+  %INSIDE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 10
+  store i64 0, ptr %INSIDE, align 8
+  %GATE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 8
+  store i64 0, ptr %GATE, align 8
+  %STOP = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 3
+  store i64 0, ptr %STOP, align 8
+  %STARTED = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 2
+  store i64 0, ptr %STARTED, align 8
+  %RUN = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 0
+  store i64 ptrtoint (ptr @run to i64), ptr %RUN, align 8
+  %MUTEX = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
+  %call = tail call i32 @pthread_mutex_init(ptr %MUTEX, ptr null)
+  %WAKE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 23
+  %call1 = tail call i32 @pthread_cond_init(ptr %WAKE, ptr null)
+  %LEFT = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 25
+  %call2 = tail call i32 @pthread_cond_init(ptr %LEFT, ptr null)
+  %BUSY = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 6
+  store i64 0, ptr %BUSY, align 8
   ret void
 }
 
-; Make the workers; WORKERS becomes how many there are.
-define internal void @start(ptr %pool) {
-$places
-  %all = alloca [128 x i8], align 8
-  %old = alloca [128 x i8], align 8
-  %wishes = alloca [128 x i8], align 8
-  store i64 1, ptr %STARTED
-  %workers = load i64, ptr %WORKERS
-  call i32 @sigfillset(ptr %all)
-  call i32 @pthread_sigmask(i32 $set_mask, ptr %all, ptr %old)
-  call i32 @pthread_attr_init(ptr %wishes)
-  call i32 @pthread_attr_setstacksize(ptr %wishes, i64 $STACK_BYTES)
-  br label %check
-check:
-  %i = phi i64 [ 0, %0 ], [ %next, %made ]
-  %more = icmp slt i64 %i, %workers
-  br i1 %more, label %make, label %done
-make:
-  %next = add i64 %i, 1
-  %at = mul i64 %next, $RECORD
-  %record = getelementptr i64, ptr %THREADS, i64 %at
-  %number_place = getelementptr i64, ptr %record, i64 $ThreadRecord.NUMBER
-  %handle_place = getelementptr i64, ptr %record, i64 $ThreadRecord.HANDLE
-  store ptr %pool, ptr %record
-  store i64 %next, ptr %number_place
-  %failed = call i32 @pthread_create(ptr %handle_place, ptr %wishes, ptr @worker, ptr %record)
-  %bad = icmp ne i32 %failed, 0
-  br i1 %bad, label %done, label %made
-made:
-  br label %check
-done:
-  store i64 %i, ptr %WORKERS
-  call i32 @pthread_attr_destroy(ptr %wishes)
-  call i32 @pthread_sigmask(i32 $set_mask, ptr %old, ptr null)
-  ret void
+declare i32 @pthread_mutex_init(ptr, ptr)
+
+declare i32 @pthread_cond_init(ptr, ptr)
+
+define i32 @stop(ptr %pool) {
+entry:
+  %BUSY.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 6
+  %0 = cmpxchg ptr %BUSY.i, i64 0, i64 1 acquire monotonic, align 8
+  %1 = extractvalue { i64, i1 } %0, 1
+  br i1 %1, label %if.end, label %return
+
+if.end:
+  %STARTED = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 2
+  %2 = load i64, ptr %STARTED, align 8
+  %tobool.not = icmp eq i64 %2, 0
+  br i1 %tobool.not, label %return, label %if.then1
+
+if.then1:
+  %STOP = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 3
+  store atomic i64 1, ptr %STOP seq_cst, align 8
+  %MUTEX = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
+  %call2 = tail call i32 @pthread_mutex_lock(ptr %MUTEX)
+  %WAKE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 23
+  %call3 = tail call i32 @pthread_cond_broadcast(ptr %WAKE)
+  %call5 = tail call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  %WORKERS = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
+  %3 = load i64, ptr %WORKERS, align 8
+  %cmp18 = icmp sgt i64 %3, 0
+  br i1 %cmp18, label %for.body.lr.ph, label %return
+
+for.body.lr.ph:
+  %THREADS.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
+  br label %for.body
+
+for.body:
+  %i.019 = phi i64 [ 0, %for.body.lr.ph ], [ %add, %for.body ]
+  %add = add nuw nsw i64 %i.019, 1
+  %mul.i = shl i64 %add, 3
+  %add.ptr.i = getelementptr i64, ptr %THREADS.i, i64 %mul.i
+  %HANDLE = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i, i64 0, i32 2
+  %4 = load i64, ptr %HANDLE, align 8
+  %call7 = tail call i32 @pthread_join(i64 %4, ptr null)
+  %5 = load i64, ptr %WORKERS, align 8
+  %cmp = icmp slt i64 %add, %5
+  br i1 %cmp, label %for.body, label %return
+
+return:
+  %retval.0 = phi i32 [ 0, %entry ], [ 1, %if.end ], [ 1, %if.then1 ], [ 1, %for.body ]
+  ret i32 %retval.0
 }
 
-; Take chunks until none is left: of the thread's own share, then of the others'.
-define internal void @work(ptr %pool, i64 %worker) {
-$places
-  %part = load ptr, ptr %PART
-  %table = load ptr, ptr %TABLE
-  %workers = load i64, ptr %WORKERS
-  br label %share
-share:
-  %owner = phi i64 [ %worker, %0 ], [ %following, %passed ]
-  %before = phi i64 [ 0, %0 ], [ %tried, %passed ]
-  %at = mul i64 %owner, $RECORD
-  %record = getelementptr i64, ptr %THREADS, i64 %at
-  %next_place = getelementptr i64, ptr %record, i64 $ThreadRecord.NEXT
-  %end_place = getelementptr i64, ptr %record, i64 $ThreadRecord.END
-  %end = load i64, ptr %end_place
-  br label %look
-look:
-  %seen = load atomic i64, ptr %next_place monotonic, align 8
-  %left = icmp slt i64 %seen, %end
-  br i1 %left, label %take, label %passed
-take:
-  %chunk = atomicrmw add ptr %next_place, i64 1 monotonic
-  %some = icmp slt i64 %chunk, %end
-  br i1 %some, label %one, label %passed
-one:
-  call void %part(ptr %table, i64 %chunk, i64 %worker)
-  br label %look
-passed:
-  %tried = add i64 %before, 1
-  %is_last = icmp eq i64 %owner, %workers
-  %after = add i64 %owner, 1
-  %following = select i1 %is_last, i64 0, i64 %after
-  %more = icmp sle i64 %tried, %workers
-  br i1 %more, label %share, label %done
-done:
-  ret void
-}
+declare i32 @pthread_cond_broadcast(ptr)
 
-define void @run(ptr %pool, ptr %part, ptr %table, i64 %chunks) {
-$places
-  %taken = cmpxchg ptr %BUSY, i64 0, i64 1 acquire monotonic
-  %mine = extractvalue { i64, i1 } %taken, 1
-  br i1 %mine, label %first, label %alone
-alone:
-  %i = phi i64 [ 0, %0 ], [ %i_next, %alone_one ]
-  %some = icmp slt i64 %i, %chunks
-  br i1 %some, label %alone_one, label %end
-alone_one:
-  call void %part(ptr %table, i64 %i, i64 0)
-  %i_next = add i64 %i, 1
-  br label %alone
-first:
-  %started = load i64, ptr %STARTED
-  %fresh = icmp eq i64 %started, 0
-  br i1 %fresh, label %starting, label %opening
-starting:
-  call void @start(ptr %pool)
-  br label %opening
-opening:
-  store ptr %part, ptr %PART
-  store ptr %table, ptr %TABLE
-  call void @keep_modes(ptr %MODES)
-  %processor = call i64 @processor()
-  store i64 %processor, ptr %PROCESSOR
-  %workers = load i64, ptr %WORKERS
-  %threads = add i64 %workers, 1
-  br label %deal
-deal:
-  %thread = phi i64 [ 0, %opening ], [ %thread_next, %deal ]
-  %from = phi i64 [ 0, %opening ], [ %to, %deal ]
-  %thread_next = add i64 %thread, 1
-  %product = mul i64 %thread_next, %chunks
-  %raised = add i64 %product, %workers
-  %to = udiv i64 %raised, %threads
-  %at = mul i64 %thread, $RECORD
-  %record = getelementptr i64, ptr %THREADS, i64 %at
-  %next_place = getelementptr i64, ptr %record, i64 $ThreadRecord.NEXT
-  %end_place = getelementptr i64, ptr %record, i64 $ThreadRecord.END
-  store atomic i64 %from, ptr %next_place monotonic, align 8
-  store i64 %to, ptr %end_place
-  %dealing = icmp slt i64 %thread_next, %threads
-  br i1 %dealing, label %deal, label %gating
-gating:
-  %gate = load atomic i64, ptr %GATE monotonic, align 8
-  %open = add i64 %gate, 1
-  %closed = add i64 %gate, 2
-  store atomic i64 %open, ptr %GATE seq_cst, align 8
-  %asleep = load atomic i64, ptr %ASLEEP seq_cst, align 8
-  %others = sub i64 %chunks, 1
-  %fewer = icmp slt i64 %asleep, %others
-  %wanted = select i1 %fewer, i64 %asleep, i64 %others
-  %any = icmp sgt i64 %wanted, 0
-  br i1 %any, label %waking, label %working
-waking:
-  ; Who counts as asleep has seen the gate or waits by now; the mutex is free for those who are woken.
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  br label %wake
-wake:
-  %w = phi i64 [ %wanted, %waking ], [ %w_next, %wake ]
-  call i32 @pthread_cond_signal(ptr %WAKE)
-  %w_next = sub i64 %w, 1
-  %w_more = icmp sgt i64 %w_next, 0
-  br i1 %w_more, label %wake, label %working
-working:
-  call void @work(ptr %pool, i64 0)
-  store atomic i64 %closed, ptr %GATE seq_cst, align 8
-  %at_once = load atomic i64, ptr %INSIDE seq_cst, align 8
-  %no_others = icmp eq i64 %at_once, 0
-  br i1 %no_others, label %free, label %joining
-joining:
-  %since = call i64 @now()
-  br label %spin
-spin:
-  %inside = load atomic i64, ptr %INSIDE seq_cst, align 8
-  %empty = icmp eq i64 %inside, 0
-  br i1 %empty, label %free, label %spin_on
-spin_on:
-  %patient = call i1 @relax(ptr %pool, i64 %since)
-  br i1 %patient, label %spin, label %wait
-wait:
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
-  store atomic i64 1, ptr %WAITING seq_cst, align 8
-  br label %look
-look:
-  %still = load atomic i64, ptr %INSIDE seq_cst, align 8
-  %gone = icmp eq i64 %still, 0
-  br i1 %gone, label %waited, label %sleep
-sleep:
-  call i32 @pthread_cond_wait(ptr %LEFT, ptr %MUTEX)
-  br label %look
-waited:
-  store atomic i64 0, ptr %WAITING seq_cst, align 8
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  br label %free
-free:
-  store atomic i64 0, ptr %BUSY release, align 8
-  br label %end
-end:
-  ret void
-}
+declare i32 @pthread_join(i64, ptr)
+
+declare i32 @sigfillset(ptr)
+
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+
+declare i32 @pthread_attr_init(ptr)
+
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 
 define internal ptr @worker(ptr %record) {
-  %pool = load ptr, ptr %record
-  %number_place = getelementptr i64, ptr %record, i64 $ThreadRecord.NUMBER
-  %number = load i64, ptr %number_place
-$places
-  br label %idle
-idle:
-  %last = phi i64 [ 0, %0 ], [ %gate, %idle_again ]
-  %since = call i64 @now()
-  br label %spin
-spin:
-  %seen = load atomic i64, ptr %GATE acquire, align 8
-  %seen_odd = trunc i64 %seen to i1
-  %seen_new = icmp ne i64 %seen, %last
-  %seen_open = and i1 %seen_odd, %seen_new
-  br i1 %seen_open, label %enter, label %spin_on
-spin_on:
-  %patient = call i1 @relax(ptr %pool, i64 %since)
-  br i1 %patient, label %spin, label %doze
-doze:
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
-  %was_asleep = atomicrmw add ptr %ASLEEP, i64 1 seq_cst
-  br label %look
-look:
-  %now = load atomic i64, ptr %GATE seq_cst, align 8
-  %now_odd = trunc i64 %now to i1
-  %now_new = icmp ne i64 %now, %last
-  %now_open = and i1 %now_odd, %now_new
-  br i1 %now_open, label %woken, label %asleep
-asleep:
-  %stop = load atomic i64, ptr %STOP seq_cst, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %quit, label %sleep
-sleep:
-  call i32 @pthread_cond_wait(ptr %WAKE, ptr %MUTEX)
-  br label %look
-woken:
-  %were_asleep = atomicrmw sub ptr %ASLEEP, i64 1 seq_cst
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  br label %enter
-enter:
-  %gate = phi i64 [ %seen, %spin ], [ %now, %woken ]
-  %were_inside = atomicrmw add ptr %INSIDE, i64 1 seq_cst
-  %again = load atomic i64, ptr %GATE seq_cst, align 8
-  %same = icmp eq i64 %again, %gate
-  br i1 %same, label %busy, label %leave
-busy:
-  %callers = load i64, ptr %PROCESSOR
-  %mine = call i64 @processor()
-  %together = icmp eq i64 %callers, %mine
-  %known = icmp sge i64 %mine, 0
-  %crowded = and i1 %together, %known
-  br i1 %crowded, label %moving, label %placed
-moving:
-  call void @move_from(i64 %mine)
-  br label %placed
-placed:
+entry:
+  %time.i.i = alloca [2 x i64], align 16
+  %POOL = getelementptr inbounds %struct.ThreadRecord, ptr %record, i64 0, i32 0
+  %0 = load i64, ptr %POOL, align 8
+  %1 = inttoptr i64 %0 to ptr
+  %NUMBER = getelementptr inbounds %struct.ThreadRecord, ptr %record, i64 0, i32 1
+  %2 = load i64, ptr %NUMBER, align 8
+  %arraydecay.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 0
+  %arrayidx1.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 1
+  %GATE.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 8
+  %MUTEX.i.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 21
+  %ASLEEP.i.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 18
+  %STOP.i.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 3
+  %WAKE.i.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 23
+  %INSIDE = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 10
+  %PROCESSOR = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 16
+  %MODES = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 15
+  %WAITING = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 19
+  %LEFT = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 25
+  br label %while.cond
+
+while.cond:
+  %gate.0 = phi i64 [ 0, %entry ], [ %retval.2.i38, %if.end20 ]
+  %call.i.i = call i32 @clock_gettime(i32 $MONOTONIC, ptr %arraydecay.i.i)
+  %3 = load i64, ptr %arraydecay.i.i, align 16
+  %mul.i.i = mul i64 %3, 1000000000
+  %4 = load i64, ptr %arrayidx1.i.i, align 8
+  %add.i.i = add i64 %mul.i.i, %4
+  br label %do.body.i
+
+do.body.i:
+  %5 = load atomic i64, ptr %GATE.i acquire, align 8
+  %and.i.i = and i64 %5, 1
+  %tobool.not.i.i = icmp eq i64 %and.i.i, 0
+  %cmp.not.i.i = icmp eq i64 %5, %gate.0
+  %6 = or i1 %cmp.not.i.i, %tobool.not.i.i
+  %cond.i.i = select i1 %6, i64 0, i64 %5
+  %tobool.not.i = icmp eq i64 %cond.i.i, 0
+  br i1 %tobool.not.i, label %do.cond.i, label %while.body
+
+do.cond.i:
+  %call2.i = call fastcc zeroext i1 @relax(ptr %1, i64 %add.i.i)
+  br i1 %call2.i, label %do.body.i, label %do.end.i
+
+do.end.i:
+  %call.i9.i = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
+  %7 = atomicrmw add ptr %ASLEEP.i.i, i64 1 seq_cst, align 8
+  %8 = load atomic i64, ptr %GATE.i seq_cst, align 8
+  %and.i19.i.i = and i64 %8, 1
+  %tobool.not.i20.i.i = icmp eq i64 %and.i19.i.i, 0
+  %cmp.not.i21.i.i = icmp eq i64 %8, %gate.0
+  %9 = or i1 %cmp.not.i21.i.i, %tobool.not.i20.i.i
+  %cond.i22.i.i = select i1 %9, i64 0, i64 %8
+  %tobool.not23.i.i = icmp eq i64 %cond.i22.i.i, 0
+  br i1 %tobool.not23.i.i, label %land.rhs.i.i, label %await_gate.exit.thread39
+
+land.rhs.i.i:
+  %10 = load atomic i64, ptr %STOP.i.i seq_cst, align 8
+  %tobool5.not.i.i = icmp eq i64 %10, 0
+  br i1 %tobool5.not.i.i, label %while.body.i.i, label %while.end
+
+while.body.i.i:
+  %call7.i.i = call i32 @pthread_cond_wait(ptr %WAKE.i.i, ptr %MUTEX.i.i)
+  %11 = load atomic i64, ptr %GATE.i seq_cst, align 8
+  %and.i.i.i = and i64 %11, 1
+  %tobool.not.i.i.i = icmp eq i64 %and.i.i.i, 0
+  %cmp.not.i.i.i = icmp eq i64 %11, %gate.0
+  %12 = or i1 %cmp.not.i.i.i, %tobool.not.i.i.i
+  %cond.i.i.i = select i1 %12, i64 0, i64 %11
+  %tobool.not.i10.i = icmp eq i64 %cond.i.i.i, 0
+  br i1 %tobool.not.i10.i, label %land.rhs.i.i, label %await_gate.exit.thread39
+
+await_gate.exit.thread39:
+  %cond.i.lcssa.i.i.ph = phi i64 [ %cond.i22.i.i, %do.end.i ], [ %cond.i.i.i, %while.body.i.i ]
+  %13 = atomicrmw add ptr %ASLEEP.i.i, i64 -1 seq_cst, align 8
+  %call11.i.i41 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
+  br label %while.body
+
+while.body:
+  %retval.2.i38 = phi i64 [ %cond.i.lcssa.i.i.ph, %await_gate.exit.thread39 ], [ %cond.i.i, %do.body.i ]
+  %14 = atomicrmw add ptr %INSIDE, i64 1 seq_cst, align 8
+  %15 = load atomic i64, ptr %GATE.i seq_cst, align 8
+  %cmp = icmp eq i64 %15, %retval.2.i38
+  br i1 %cmp, label %if.then, label %if.end7
+
+if.then:
+  %call3 = call i64 @processor()
+  %16 = load i64, ptr %PROCESSOR, align 8
+  %cmp4 = icmp eq i64 %call3, %16
+  %cmp5 = icmp sgt i64 %call3, -1
+  %or.cond = and i1 %cmp5, %cmp4
+  br i1 %or.cond, label %if.then6, label %if.end
+
+if.then6:
+  call void @move_from(i64 %call3)
+  br label %if.end
+
+if.end:
   call void @take_modes(ptr %MODES)
-  call void @work(ptr %pool, i64 %number)
-  br label %leave
-leave:
-  %inside = atomicrmw sub ptr %INSIDE, i64 1 seq_cst
-  %waiting = load atomic i64, ptr %WAITING seq_cst, align 8
-  %is_last = icmp eq i64 %inside, 1
-  %is_waited_for = icmp ne i64 %waiting, 0
-  %tell = and i1 %is_last, %is_waited_for
-  br i1 %tell, label %telling, label %idle_again
-telling:
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  call i32 @pthread_cond_broadcast(ptr %LEFT)
-  br label %idle_again
-idle_again:
-  br label %idle
-quit:
-  %left_asleep = atomicrmw sub ptr %ASLEEP, i64 1 seq_cst
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  call fastcc void @work(ptr %1, i64 %2)
+  br label %if.end7
+
+if.end7:
+  %17 = atomicrmw add ptr %INSIDE, i64 -1 seq_cst, align 8
+  %18 = load atomic i64, ptr %WAITING seq_cst, align 8
+  %tobool12.not = icmp ne i64 %18, 0
+  %cmp10 = icmp eq i64 %17, 1
+  %or.cond35 = select i1 %tobool12.not, i1 %cmp10, i1 false
+  br i1 %or.cond35, label %if.then15, label %if.end20
+
+if.then15:
+  %call16 = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
+  %call18 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
+  %call19 = call i32 @pthread_cond_broadcast(ptr %LEFT)
+  br label %if.end20
+
+if.end20:
+  br label %while.cond
+
+while.end:
+  %19 = atomicrmw add ptr %ASLEEP.i.i, i64 -1 seq_cst, align 8
+  %call11.i.i = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
   ret ptr null
 }
 
-; End the workers: 1 where that was possible. The pool stays taken, so later calls do their chunks themselves.
-define i32 @stop(ptr %pool) {
-$places
-  %taken = cmpxchg ptr %BUSY, i64 0, i64 1 acquire monotonic
-  %mine = extractvalue { i64, i1 } %taken, 1
-  br i1 %mine, label %check, label %busy
-busy:
-  ret i32 0
-check:
-  %started = load i64, ptr %STARTED
-  %fresh = icmp eq i64 %started, 0
-  br i1 %fresh, label %done, label %stopping
-stopping:
-  store atomic i64 1, ptr %STOP seq_cst, align 8
-  call i32 @pthread_mutex_lock(ptr %MUTEX)
-  call i32 @pthread_cond_broadcast(ptr %WAKE)
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  %workers = load i64, ptr %WORKERS
-  br label %join
-join:
-  %i = phi i64 [ 0, %stopping ], [ %next, %joining ]
-  %more = icmp slt i64 %i, %workers
-  br i1 %more, label %joining, label %done
-joining:
-  %next = add i64 %i, 1
-  %at = mul i64 %next, $RECORD
-  %offset = add i64 %at, $ThreadRecord.HANDLE
-  %handle_place = getelementptr i64, ptr %THREADS, i64 %offset
-  %handle = load ptr, ptr %handle_place
-  call i32 @pthread_join(ptr %handle, ptr null)
-  br label %join
-done:
-  ret i32 1
+declare i32 @pthread_attr_destroy(ptr)
+
+declare hidden void @move_from(i64)
+
+declare hidden void @take_modes(ptr)
+
+define internal fastcc zeroext i1 @relax(ptr %pool, i64 %since) {
+entry:
+  %time.i = alloca [2 x i64], align 16
+  br label %for.body
+
+for.cond.cleanup:
+  %arraydecay.i = getelementptr inbounds [2 x i64], ptr %time.i, i64 0, i64 0
+  %call.i = call i32 @clock_gettime(i32 $MONOTONIC, ptr %arraydecay.i)
+  %0 = load i64, ptr %arraydecay.i, align 16
+  %mul.i = mul i64 %0, 1000000000
+  %arrayidx1.i = getelementptr inbounds [2 x i64], ptr %time.i, i64 0, i64 1
+  %1 = load i64, ptr %arrayidx1.i, align 8
+  %add.i = sub i64 %1, %since
+  %sub = add i64 %add.i, %mul.i
+  %PATIENCE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 4
+  %2 = load i64, ptr %PATIENCE, align 8
+  %cmp1 = icmp slt i64 %sub, %2
+  ret i1 %cmp1
+
+for.body:
+  %i.03 = phi i32 [ 0, %entry ], [ %inc, %for.body ]
+  tail call void @pause()
+  %inc = add nuw nsw i32 %i.03, 1
+  %exitcond.not = icmp eq i32 %inc, 4
+  br i1 %exitcond.not, label %for.cond.cleanup, label %for.body
 }
+
+declare i32 @clock_gettime(i32, ptr)
+
+declare hidden void @pause()
+
+declare i32 @pthread_cond_wait(ptr, ptr)
+
+declare i64 @llvm.smax.i64(i64, i64)

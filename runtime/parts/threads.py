@@ -40,6 +40,7 @@ import functools
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,8 @@ from staticgrad.base import config
 from staticgrad.base.addresses import aligned_empty
 from staticgrad.base.config import host_arch
 from staticgrad.base.forks import reentrant_lock
-from staticgrad.base.frozen import frozen
 from staticgrad.compiler.native.module import NativeModule
-from staticgrad.runtime.parts.machinery import clock, named_words, native_part
+from staticgrad.runtime.parts.machinery import native_part
 
 SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
 CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors
@@ -96,72 +96,7 @@ class ThreadRecord:
 RECORD = 8  # words: a cache line
 
 
-@frozen
-class _ProcessorText:
-    """The text that differs between processors: how to pause, and how floating-point modes are kept and taken over."""
-
-    declarations: str
-    pause: str
-    keep_modes: str = ""
-    take_modes: str = ""
-
-
-@frozen
-class _System:
-    """The text that differs between operating systems: how a thread finds its processor and how it leaves it."""
-
-    declarations: str = ""
-    processor: str = "ret i64 -1"
-    move: str = "ret void"
-
-
-_LINUX = _System(
-    "declare i32 @sched_getcpu()\n"
-    "declare i32 @sched_getaffinity(i32, i64, ptr)\n"
-    "declare i32 @sched_setaffinity(i32, i64, ptr)",
-    "%number = call i32 @sched_getcpu()\n  %found = sext i32 %number to i64\n  ret i64 %found",
-    f"""%free = alloca [{CPU_SET} x i8], align 8
-  %apart = alloca [{CPU_SET} x i8], align 8
-  %failed = call i32 @sched_getaffinity(i32 0, i64 {CPU_SET}, ptr %free)
-  %outside = icmp uge i64 %processor, {8 * CPU_SET}
-  %bad = icmp slt i32 %failed, 0
-  %stay = or i1 %outside, %bad
-  br i1 %stay, label %end, label %move
-move:
-  %all = load i{8 * CPU_SET}, ptr %free, align 8
-  %wide = zext i64 %processor to i{8 * CPU_SET}
-  %here = shl i{8 * CPU_SET} 1, %wide
-  %others = xor i{8 * CPU_SET} %here, -1
-  %rest = and i{8 * CPU_SET} %all, %others
-  store i{8 * CPU_SET} %rest, ptr %apart, align 8
-  %refused = call i32 @sched_setaffinity(i32 0, i64 {CPU_SET}, ptr %apart)
-  %moved = icmp eq i32 %refused, 0
-  br i1 %moved, label %again, label %end
-again:
-  call i32 @sched_setaffinity(i32 0, i64 {CPU_SET}, ptr %free)
-  br label %end
-end:
-  ret void""",
-)
-
-_X86 = _ProcessorText(
-    "declare void @llvm.x86.sse2.pause()\n"
-    "declare void @llvm.x86.sse.stmxcsr(ptr)\n"
-    "declare void @llvm.x86.sse.ldmxcsr(ptr)",
-    "call void @llvm.x86.sse2.pause()",
-    "call void @llvm.x86.sse.stmxcsr(ptr %place)",
-    "call void @llvm.x86.sse.ldmxcsr(ptr %place)",
-)
-_ARM = _ProcessorText(
-    "declare void @llvm.aarch64.hint(i32)\n"
-    "declare i64 @llvm.aarch64.get.fpcr()\n"
-    "declare void @llvm.aarch64.set.fpcr(i64)",
-    "call void @llvm.aarch64.hint(i32 1)",
-    "%modes = call i64 @llvm.aarch64.get.fpcr()\n  store i64 %modes, ptr %place",
-    "%modes = load i64, ptr %place\n  call void @llvm.aarch64.set.fpcr(i64 %modes)",
-)
-_OTHER = _ProcessorText("", "fence seq_cst")
-_PROCESSORS = {"x86_64": _X86, "aarch64": _ARM}
+PROCESSORS = {"x86_64": "processors_x86_64", "aarch64": "processors_aarch64"}  # texts of those with modes to take over
 
 
 class Pool:
@@ -196,22 +131,17 @@ _lock = reentrant_lock()
 
 @functools.cache
 def _module() -> NativeModule:
-    machine = _PROCESSORS.get(host_arch(), _OTHER)
-    system = _LINUX if sys.platform == "linux" else _System()
-    module = native_part(
+    names = (
         "threads",
-        globals(),
+        "systems_linux" if sys.platform == "linux" else "systems",
+        PROCESSORS.get(host_arch(), "processors"),
+    )
+    module = native_part(
+        __file__,
+        *names,
         quick=False,  # the workers' loops are on the way of every shared kernel
-        declarations=f"{machine.declarations}\n{system.declarations}",
-        processor=system.processor,
-        move=system.move,
-        now=clock(),
-        pauses="\n".join(["  call void @pause()"] * PAUSES),
-        pause=machine.pause,
-        keep_modes=machine.keep_modes,
-        take_modes=machine.take_modes,
-        places=named_words(PoolWord, "%pool"),
-        set_mask=int(signal.SIG_SETMASK),
+        MONOTONIC=time.CLOCK_MONOTONIC,
+        SIG_SETMASK=int(signal.SIG_SETMASK),
     )
     os.register_at_fork(after_in_child=_start_again)
     atexit.register(_stop_all)

@@ -2,7 +2,7 @@
 out.
 
 A program calls what the first of the words leads to, as it calls a Python function: ``i32 (ptr words, ptr operands)``.
-That is a function of ``mpi.ll``, which calls the function of MPI whose address is the next word, with the handles that
+That is a function of ``mpi.c``, which calls the function of MPI whose address is the next word, with the handles that
 follow. So a program that is kept on disk knows neither addresses nor handles, nor which MPI there is, and Python has no
 part in a collective operation. Why it failed is left in the words.
 
@@ -30,16 +30,17 @@ the operation fails; where MPI may still write to a program's memory then, that 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from staticgrad.base.errors import GraphError, SourceLine
-from staticgrad.base.world import BLOCK, FINISHED, HEADER, TAG, World, kind_of, patience, world
+from staticgrad.base.world import BLOCK, FINISHED, HEADER, World, kind_of, patience, world
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.program.slots import CollectiveSlot
 from staticgrad.graph.optable import Array
-from staticgrad.runtime.parts.machinery import clock, named_words, native_part
+from staticgrad.runtime.parts.machinery import native_part
 from staticgrad.runtime.running.state import SessionState
 
 # The function of MPI that each op calls.
@@ -65,7 +66,7 @@ TOO_LONG, TOO_LATE, DIFFERENT, OUT_OF_STEP = -1, -2, -3, -4
 class CollectiveWord:
     """The words of a collective operation."""
 
-    CALL = 0  # of mpi.ll: i32 (ptr words, ptr operands)
+    CALL = 0  # of mpi.c: i32 (ptr words, ptr operands)
     FUNCTION = 1  # of MPI
     TYPE = 2
     REDUCTION = 3
@@ -99,55 +100,10 @@ class MeetingWord:
     WORDS = 11
 
 
-_MEETING = """
-  %meeting = load ptr, ptr %MEETING
-$SHARED
-  %size = load i64, ptr %SIZE
-  %blocks = load ptr, ptr %BLOCKS
-  %failed = load ptr, ptr %FAILED"""
-
-_OPERANDS = """
-  %itemsize = load i64, ptr %ITEMSIZE
-  %in_place = getelementptr ptr, ptr %operands, i64 1
-  %out_place = getelementptr ptr, ptr %operands, i64 2
-  %count = load i64, ptr %operands
-  %in = load ptr, ptr %in_place
-  %out = load ptr, ptr %out_place
-  %nbytes = mul i64 %count, %itemsize"""
-
-_CHECKED = f"""
-  %request = alloca i64, align 8
-  %function = load ptr, ptr %FUNCTION
-  %comm = load $HANDLE, ptr %COMM
-  %type = load $HANDLE, ptr %TYPE
-  %reduction = load $HANDLE, ptr %REDUCTION
-  %root = load i32, ptr %ROOT
-  %root_word = load i64, ptr %IS_ROOT
-  %is_root = icmp ne i64 %root_word, 0
-  %n = trunc i64 %count to i32
-  %far = icmp ugt i64 %count, {MOST}
-  br i1 %far, label %refuse, label %enough
-refuse:
-  store i64 {TOO_LONG}, ptr %STATUS
-  ret i32 1
-enough:"""
-
-
 @functools.cache
 def _module(bits: int) -> NativeModule:
-    handle = f"i{bits}"
-    words = named_words(CollectiveWord, "%words")
-    meeting = _MEETING.replace("$SHARED", named_words(MeetingWord, "%meeting").replace("%WORDS ", "%ALL_WORDS "))
-    checked = words + meeting + _OPERANDS + _CHECKED.replace("$HANDLE", handle)
-    return native_part(
-        "mpi",
-        {**globals(), "HANDLE": handle, "TAG": TAG},
-        words=words,
-        meeting=meeting,
-        operands=words + _OPERANDS,
-        checked=checked,
-        now=clock(),
-    )
+    """The part for handles of that number of bits."""
+    return native_part(__file__, f"mpi{bits}", MONOTONIC=time.CLOCK_MONOTONIC)
 
 
 @functools.cache

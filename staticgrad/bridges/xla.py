@@ -1,4 +1,4 @@
-"""Programs as custom calls of XLA: one handler in machine code (``xla.ll``) for all of them.
+"""Programs as custom calls of XLA: one handler in machine code (``xla.c``) for all of them.
 
 Input: C functions of signature ``"slots"``. Output: the address of a handler of XLA's typed FFI (its C interface is
 ``xla/ffi/api/c_api.h``, which jaxlib carries), and for each program the address of its words, which a call hands over
@@ -30,7 +30,7 @@ from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program.slots import Check
 from staticgrad.runtime.callers.cfunction import CFunction, form_of
 from staticgrad.runtime.callers.cfunction_text import NO_MEMORY
-from staticgrad.runtime.parts.machinery import named_words, native_part
+from staticgrad.runtime.parts.machinery import native_part
 from staticgrad.runtime.running.state import SessionState
 from staticgrad.runtime.session.compiler import Compiler
 
@@ -38,60 +38,7 @@ DTYPES = {
     "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
     "float16": 10, "float32": 11, "float64": 12, "bfloat16": 16,
 }  # fmt: skip
-METADATA = 1  # the type of the extension that asks a handler for its version
-SUPPORTED = 0  # the major version of the interface whose structures are those below
-CODES = {"FAILED_CHECK": 9, "NO_MEMORY": 8, "WRONG_CALL": 13}  # XLA_FFI_Error_Code: failed precondition, …, internal
-
-
-# -- offsets in XLA's structures --------------------------------------------------------------------------------------
-
-
-class Frame:
-    """XLA_FFI_CallFrame."""
-
-    EXTENSION, API = 8, 16
-    ARGUMENT_COUNT, ARGUMENTS = 56, 72
-    RESULT_COUNT, RESULTS = 96, 112
-    ATTRIBUTES = 160
-
-
-class Extension:
-    """XLA_FFI_Metadata_Extension."""
-
-    TYPE, METADATA = 8, 24
-
-
-class Metadata:
-    """XLA_FFI_Metadata."""
-
-    MAJOR, MINOR, TRAITS = 24, 28, 32
-
-
-class Scalar:
-    """XLA_FFI_Scalar."""
-
-    VALUE = 8
-
-
-class ForeignBuffer:
-    """XLA_FFI_Buffer."""
-
-    DTYPE, DATA, RANK, DIMS = 16, 24, 32, 40
-
-
-class Api:
-    """XLA_FFI_Api."""
-
-    ERROR_CREATE = 48
-
-
-class ErrorArguments:
-    """XLA_FFI_Error_Create_Args."""
-
-    EXTENSION, MESSAGE, CODE, SIZE = 8, 16, 24, 28
-
-
-# -- words of our own -------------------------------------------------------------------------------------------------
+SUPPORTED = 0  # the major version of the interface whose structures ``xla.c`` has
 
 
 class ProgramWord:
@@ -104,7 +51,6 @@ class ProgramWord:
     CHECKS = 4
     TEXTS = 5  # what is said where no check has failed, then of each check
     MISMATCH = 6  # what is said of buffers that do not fit
-    COUNT = 7
 
 
 class Record:
@@ -115,9 +61,9 @@ class Record:
     SHAPE = 2  # the address of its sizes
     NBYTES = 3
     MASK = 4  # of the bits of an address that must be 0
-    COUNT = 5
 
 
+RECORD = 5  # words
 _KEPT: list[object] = []  # for ever: XLA may call what it once knew
 
 
@@ -137,8 +83,7 @@ def version(header: str) -> tuple[int, int]:
 def handler(include: str) -> int:
     """The address of the handler, for the XLA whose headers lie in the folder ``include``."""
     major, minor = version((Path(include) / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8"))
-    words = named_words(ProgramWord, "%words")
-    module = native_part("xla", globals(), quick=False, MAJOR=major, MINOR=minor, WORDS=words, **CODES)
+    module = native_part(__file__, "xla", quick=False, MAJOR=major, MINOR=minor)
     _KEPT.append(module)
     return module.address("handler")
 
@@ -163,7 +108,7 @@ def words_of(
     function = CFunction(name, binary, state, options.target, form, typed, outputs)
     checks = binary.program.checks if binary.interface.checks else ()  # their texts are not kept
     kept: list[Any] = [function]
-    records = np.zeros((len(feeds) + len(results), Record.COUNT), np.int64)
+    records = np.zeros((len(feeds) + len(results), RECORD), np.int64)
     for record, type_ in zip(records, (*feeds, *results), strict=True):
         shape = np.array(sizes(type_.shape), np.int64)
         kept.append(shape)
@@ -174,7 +119,7 @@ def words_of(
     listed = f"({', '.join(map(str, feeds))}) -> ({', '.join(map(str, results))})"
     texts = [ctypes.create_string_buffer(text.encode()) for text in (*said, f"{name}: expected buffers {listed}")]
     addresses = np.array([ctypes.addressof(text) for text in texts], np.int64)
-    words = np.zeros(ProgramWord.COUNT, np.int64)
+    words = np.zeros(ProgramWord.MISMATCH + 1, np.int64)
     words[ProgramWord.ENTRY] = function.address
     words[ProgramWord.FEEDS], words[ProgramWord.RESULTS] = len(feeds), len(results)
     words[ProgramWord.RECORDS] = records.ctypes.data

@@ -12,7 +12,7 @@ They are effects: all ranks run the same ones in the order in which they were de
 the ranks compute together: the cotangents of all ranks are those of one number, the sum of what each of them derives.
 So the transpose of a sum is a sum, that of a gather a scatter, and the other way round.
 
-Each entry's compiled form is a call of one of MPI's functions (``runtime/running/mpi.ll``), its reference mpi4py's.
+Each entry's compiled form is a call of one of MPI's functions (``runtime/running/mpi.c``), its reference mpi4py's.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
+from make_parts import TEXTS
 from source_tree import FOLDERS, ROOT, modules, packages
 from support.selection import LONG, takes_its_turn
 
@@ -136,13 +137,14 @@ def test_types_are_shipped() -> None:
     assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed"]
 
 
-def test_texts_of_native_parts_are_shipped_and_used() -> None:
+def test_texts_of_native_parts_are_made_shipped_and_used() -> None:
     shipped = PROJECT["tool"]["setuptools"]["package-data"]
     texts = {path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*.ll")}
+    assert texts == {text.place for text in TEXTS}
     for package, folder in packages().items():
-        beside = {path.stem for path in texts if path.parent == folder}
+        beside = {Path(text.source).stem for text in TEXTS if text.place.parent == folder}
         sources = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
-        assert beside == set(re.findall(r'(?:native_part|part_text)\(\s*"(\w+)"', sources))
+        assert {name for name in beside if f'"{name}' not in sources} == set()
         assert ("*.ll" in shipped.get(package, [])) == bool(beside)
 
 

@@ -188,7 +188,7 @@ def test_keys_change_with_the_sources_and_with_llvm(monkeypatch: pytest.MonkeyPa
 def test_the_sources_are_all_of_them(tmp_path: Path) -> None:
     listed = cache.sources()
     assert listed is not None
-    for name in ("graph.py", "fuse.py", "entry.py", "arithmetic.py", "llvm.py"):
+    for name in ("graph.py", "fuse.py", "entry.py", "arithmetic.py", "llvm.py", "foreign.ll"):
         assert f"{os.sep}{name} " in listed
     assert cache._state_of([str(tmp_path)], (".py",)) is None
     assert cache._state_of([str(tmp_path / "nowhere")], (".py",)) is None

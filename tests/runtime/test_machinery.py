@@ -1,4 +1,4 @@
-"""The runtime's parts in machine code: what their texts take from Python, and the structures that both know."""
+"""The runtime's parts in machine code: what their texts take from Python, and the records that both know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staticgrad.runtime.parts import entry, interrupts, locks, machinery, results, threads, vectorcall
-from staticgrad.runtime.parts.machinery import named_words, once
+from staticgrad.runtime.parts.machinery import once
 
 
 def structures() -> list[type]:
@@ -32,18 +32,12 @@ def test_no_two_words_of_a_structure_lie_in_one_place() -> None:
         assert len({*places(cls).values()}) == len(places(cls)), cls.__name__
 
 
-def test_a_text_takes_constants_words_and_values_and_refuses_other_names(tmp_path: Path) -> None:
-    (tmp_path / "part.ll").write_text("i64 $ROW, $Record.END, $where\n", encoding="ascii")
-    known = {"__file__": str(tmp_path / "part.py"), "ROW": 3, "Record": threads.ThreadRecord, "where": "%place"}
-    assert machinery.part_text("part", known) == "i64 3, 4, %place\n"
-    with pytest.raises(KeyError, match="where"):
-        machinery.part_text("part", {name: known[name] for name in ("__file__", "ROW", "Record")})
-
-
-def test_words_are_named_in_text_as_in_python() -> None:
-    lines = named_words(results.IdleRecord, "%record").splitlines()
-    assert lines[1] == "  %CAPACITY = getelementptr i64, ptr %record, i64 1"
-    assert len(lines) == len(places(results.IdleRecord))
+def test_a_text_takes_numbers_and_refuses_other_names(tmp_path: Path) -> None:
+    (tmp_path / "part.ll").write_text("i64 $ROW, i32 $END\n", encoding="ascii")
+    file = str(tmp_path / "part.py")
+    assert machinery.part_text(file, "part", ROW=3, END=-4) == "i64 3, i32 -4\n"
+    with pytest.raises(KeyError, match="END"):
+        machinery.part_text(file, "part", ROW=3)
 
 
 def test_what_is_made_once_is_made_when_first_asked_for() -> None:
