@@ -136,9 +136,10 @@ def _nests() -> Family:
 
 
 def _routines() -> Family:
-    from staticgrad.compiler.emit.routines import batch as routines
+    from staticgrad.compiler.emit.routines.batch import emit_batch
+    from staticgrad.compiler.plans.routines.batch import planned
 
-    return Family(routines.planned, once(routines.emit_batch))
+    return Family(planned, once(emit_batch))
 
 
 def _contractions() -> Family:
