@@ -61,7 +61,6 @@ from staticgrad.compiler.kernels.nest import (
     Store,
     accumulator_dtype,
 )
-from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.machine.modes import took, took_plan
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import (
@@ -93,16 +92,6 @@ Body = Callable[[LoopScope, Accumulators], Accumulators]
 
 
 Form = Literal["whole", "ranged", "shared"]
-
-
-PlannedNest = PlannedKernel[Nest, NestPlan]
-
-
-def planned(nest: Nest, target: Target) -> PlannedNest:
-    """The nest with its plan."""
-    plan = plan_nest(nest, target)
-    nbytes = 0 if plan is None else plan.scratch_bytes
-    return PlannedKernel(nest, plan, is_shared=plan is not None and plan.share is not None, worker_bytes=nbytes)
 
 
 def nest_function(module: IRModule, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:

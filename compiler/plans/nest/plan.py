@@ -21,6 +21,7 @@ import numpy as np
 from staticgrad.base.extents import highest, is_open, is_same, largest, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, powers_of_two, wanted_chunks
@@ -592,6 +593,16 @@ class NestPlan:
 def is_far(nest: Nest, access: Access, dim: int, target: Target) -> bool:
     """True if a step along ``dim`` leads to a row of memory that is far away."""
     return largest(abs(access.strides[dim])) * nest.args[access.arg].itemsize >= target.machine.far_bytes
+
+
+PlannedNest = PlannedKernel[Nest, NestPlan]
+
+
+def planned(nest: Nest, target: Target) -> PlannedNest:
+    """The nest with its plan."""
+    plan = plan_nest(nest, target)
+    nbytes = 0 if plan is None else plan.scratch_bytes
+    return PlannedKernel(nest, plan, is_shared=plan is not None and plan.share is not None, worker_bytes=nbytes)
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
