@@ -19,7 +19,8 @@ import pytest
 
 from staticgrad.compiler.emit.elementary import error, exponential, logarithm, piecewise
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
-from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.scalars.builder import Scalars
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.machine.target import TARGETS, Target, runs_here
 from staticgrad.compiler.native.module import NativeModule
 

@@ -15,7 +15,7 @@ from staticgrad.compiler.emit.nest.elements import from_memory, to_memory
 from staticgrad.compiler.emit.nest.reduction import across_lanes, combine, combine_all, combine_pair, neutral
 from staticgrad.compiler.emit.nest.scope import LoopScope, OpenSweep
 from staticgrad.compiler.emit.nest.values import Values
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Reduce, ReduceKind, accumulator_dtype
 from staticgrad.compiler.plans.nest.facts import dtype_of
 from staticgrad.compiler.plans.nest.plan import NestPlan, Sweep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Value, element_of
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 
 
 def to_memory(f: Function, value: Value) -> Value:

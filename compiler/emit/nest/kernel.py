@@ -29,7 +29,7 @@ from staticgrad.compiler.emit.nest.reduction import across_rows, combine_all
 from staticgrad.compiler.emit.nest.scope import LoopScope, VectorBlock
 from staticgrad.compiler.emit.nest.values import Values
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Compute, Constant, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took, took_plan
 from staticgrad.compiler.machine.target import Target

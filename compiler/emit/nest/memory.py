@@ -18,7 +18,7 @@ from staticgrad.compiler.emit.nest.scope import LoopScope
 from staticgrad.compiler.emit.nest.staged import StagedRows
 from staticgrad.compiler.emit.nest.strided import StridedLanes
 from staticgrad.compiler.emit.nest.tiles import Tiles
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Access
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.plans.nest.plan import AHEAD, NestPlan, is_far, is_turned

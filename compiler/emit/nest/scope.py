@@ -6,7 +6,7 @@ from dataclasses import field, replace
 
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.emit.llvm import Index, Value
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.plans.nest.plan import Sweep
 
 

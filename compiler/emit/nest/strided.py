@@ -10,7 +10,7 @@ from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.emit.nest.addresses import Addresses
 from staticgrad.compiler.emit.nest.elements import added, from_memory, to_memory
 from staticgrad.compiler.emit.nest.scope import LoopScope
-from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Access
 from staticgrad.compiler.plans.nest.plan import is_near
 

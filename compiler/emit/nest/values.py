@@ -14,7 +14,8 @@ from staticgrad.base.extents import is_open
 from staticgrad.compiler.emit.llvm import Function, lanes_of, value_type, vector
 from staticgrad.compiler.emit.nest.memory import Memory
 from staticgrad.compiler.emit.nest.scope import LoopScope
-from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
+from staticgrad.compiler.emit.scalars.builder import Scalars
+from staticgrad.compiler.emit.scalars.lane import Lane, literal
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Reduce, Store, accumulator_dtype
 from staticgrad.compiler.plans.nest.facts import access_of, dtype_of, lane_operands
 from staticgrad.compiler.plans.nest.plan import NestPlan
