@@ -25,7 +25,6 @@ from staticgrad.base.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
-from staticgrad.compiler.machine.isa import SIGNED_MOVES
 from staticgrad.compiler.machine.target import Target
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
@@ -36,7 +35,6 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
-_CUT = ("i8", "i16", "i32")  # elements that may have been cut short
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
@@ -400,7 +398,7 @@ class Function:
                 table, position = self._sizes_place
                 at = integer(position, self.word)
                 place = self._first("ptr", f"getelementptr ptr, {table}, {at}") if position else table
-                self._sizes = self._first("ptr", f"load ptr, {place}, align {self._align('ptr')}")
+                self._sizes = self._first("ptr", f"load ptr, {place}, align {self.alignment('ptr')}")
         return self._sizes
 
     def _first(self, type_: str, text: str) -> Value:
@@ -576,109 +574,17 @@ class Function:
             return pointer
         return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")
 
-    def _align(self, type_: str) -> int:
+    def alignment(self, type_: str) -> int:
+        """The alignment of an element in memory, in bytes."""
         element = element_of(type_)
         return self.target.isa.pointer_bytes if element == "ptr" else ALIGNMENTS.get(element, 8)
 
-    def _alignment(self, type_: str) -> Value:
-        """The alignment of masked accesses, as the operand that LLVM had for it up to version 21. Later ones have a
-        parameter's attribute instead; they read the operand too and turn it into one, so that one text serves all."""
-        return integer(self._align(type_), "i32")
-
     def load(self, type_: str, pointer: Value) -> Value:
         """A scalar or vector, aligned to its element only."""
-        return self.emit(type_, f"load {type_}, {pointer}, align {self._align(type_)}")
+        return self.emit(type_, f"load {type_}, {pointer}, align {self.alignment(type_)}")
 
     def store(self, value: Value, pointer: Value) -> None:
-        self.line(f"store {value}, {pointer}, align {self._align(value.type)}")
-
-    def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
-        """Lanes where ``mask`` is off are zero and their memory is not touched."""
-        if self._by_signs(type_, mask):
-            parts = [
-                self._at_signs("load", part, self.offset(pointer, first, element_of(type_)), signs)
-                for first, part, signs in self._registers(type_, mask)
-            ]
-            return self._joined(parts, lanes_of(type_))
-        name = f"llvm.masked.load.{self.suffix(type_)}.p0"
-        return self.intrinsic(name, type_, pointer, self._alignment(type_), mask, Value("zeroinitializer", type_))
-
-    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes where ``mask`` is on.
-
-        LLVM makes a scalar store of a single lane that it knows to be on, as wide as the elements were before they were
-        cut short, over what lies behind (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
-        itself here, and where LLVM may find out more of a mask than its text says, it does not see what was cut."""
-        element = element_of(value.type)
-        if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
-            lane = mask.text.strip("<>").split(", ").index("i1 true")
-            self.store(self.extract(value, lane), self.offset(pointer, lane, element))
-        elif self._by_signs(value.type, mask):
-            for first, part, signs in self._registers(value.type, mask):
-                lanes = [min(first + i, lanes_of(value.type) - 1) for i in range(lanes_of(part))]
-                self._at_signs(
-                    "store", part, self.offset(pointer, first, element), signs, self.shuffle(value, None, lanes)
-                )
-        else:
-            if self.target.isa.predicated and not mask.is_literal and element in _CUT:
-                value = self.opaque(value)
-            name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
-            self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
-
-    def _by_signs(self, type_: str, mask: Value) -> bool:
-        """True if a masked access is written as the instruction that takes the lanes whose signs are set in a vector
-        of integers, AVX's ``vmaskmov`` and ``vpmaskmov``, and not in LLVM's general form.
-
-        LLVM's code generator for AVX2 makes a load of whole vectors of the general form if it finds out, while it
-        splits the access into registers, that no lane of the first one is on: it reads memory that the mask excludes,
-        and these lanes are not zero (20 to 22). So it must not see through a mask: only those written as literals,
-        which are of one register, are left to it."""
-        isa = self.target.isa
-        if not isa.masked_loads or isa.predicated or element_of(type_) not in SIGNED_MOVES:
-            return False
-        nbytes = lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes
-        return not mask.is_literal or nbytes > isa.vector_bytes
-
-    def _registers(self, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
-        """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
-        its lanes as signs; lanes behind the last are off."""
-        signed, lanes = SIGNED_MOVES[element_of(type_)], lanes_of(type_)
-        width = min(self.target.isa.vector_bytes // signed.nbytes, max(lanes, 16 // signed.nbytes))
-        off = Value("zeroinitializer", mask.type)
-        for first in range(0, lanes, width):
-            numbers = [min(first + i, lanes) for i in range(width)]  # lane ``lanes`` is the first one that is off
-            part = mask if numbers == list(range(lanes)) else self.shuffle(mask, off, numbers)
-            yield first, vector(element_of(type_), width), self.cast("sext", part, signed.integer)
-
-    def _at_signs(self, what: str, type_: str, pointer: Value, signs: Value, *stored: Value) -> Value:
-        signed = SIGNED_MOVES[element_of(type_)]
-        width = ".256" if lanes_of(type_) * signed.nbytes == 32 else ""
-        name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{width}"
-        return self.intrinsic(name, "void" if stored else type_, pointer, signs, *stored)
-
-    def _joined(self, parts: Sequence[Value], lanes: int) -> Value:
-        """One vector of the lanes of several of one length, of which the first ``lanes`` are taken."""
-        while len(parts) > 1:
-            width = lanes_of(parts[0].type)
-            pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
-            parts = [self.shuffle(a, b, range(2 * width)) for a, b in pairs]
-        [found] = parts
-        return found if lanes == lanes_of(found.type) else self.shuffle(found, None, range(lanes))
-
-    def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
-        """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
-        lanes = lanes_of(pointers.type)
-        type_ = vector(element, lanes)
-        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
-        name = f"llvm.masked.gather.{self.suffix(type_)}.v{lanes}p0"
-        return self.intrinsic(name, type_, pointers, self._alignment(type_), mask, Value("zeroinitializer", type_))
-
-    def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
-        """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
-        lanes = lanes_of(pointers.type)
-        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
-        name = f"llvm.masked.scatter.{self.suffix(value.type)}.v{lanes}p0"
-        self.intrinsic(name, "void", value, pointers, self._alignment(value.type), mask)
+        self.line(f"store {value}, {pointer}, align {self.alignment(value.type)}")
 
     # -- control ------------------------------------------------------------------------------------------------
 

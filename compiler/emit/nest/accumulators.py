@@ -14,7 +14,7 @@ from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type
 from staticgrad.compiler.emit.nest.elements import from_memory, to_memory
 from staticgrad.compiler.emit.nest.reduction import across_lanes, combine, combine_all, combine_pair, neutral
 from staticgrad.compiler.emit.nest.scope import LoopScope, OpenSweep
-from staticgrad.compiler.emit.nest.values import Values
+from staticgrad.compiler.emit.nest.values import NestValues
 from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Reduce, ReduceKind, accumulator_dtype
 from staticgrad.compiler.plans.nest.facts import dtype_of
@@ -28,7 +28,7 @@ def _slots(scope: LoopScope) -> tuple[tuple[int, str], ...]:
 class Accumulators:
     """The accumulators of one nest's sweeps in one function."""
 
-    def __init__(self, f: Function, plan: NestPlan, values: Values) -> None:
+    def __init__(self, f: Function, plan: NestPlan, values: NestValues) -> None:
         self.f = f
         self.plan = plan
         self.body = plan.nest.body

@@ -27,7 +27,7 @@ from staticgrad.compiler.emit.nest.loops import Body, Gathered, Loops, Window
 from staticgrad.compiler.emit.nest.memory import Memory
 from staticgrad.compiler.emit.nest.reduction import across_rows, combine_all
 from staticgrad.compiler.emit.nest.scope import LoopScope, VectorBlock
-from staticgrad.compiler.emit.nest.values import Values
+from staticgrad.compiler.emit.nest.values import NestValues
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Compute, Constant, Nest, Reduce, Store
@@ -113,7 +113,7 @@ class _NestEmitter:
         self.body = plan.nest.body
         self.rows = len(plan.nest.outer)
         self.memory = Memory(f, plan, pointers[: len(plan.nest.args)], scratch if plan.scratch else None)
-        self.values = Values(f, plan, self.memory)
+        self.values = NestValues(f, plan, self.memory)
         self.sums = Accumulators(f, plan, self.values)
         self.loops = Loops(f, plan, self.values, self.sums, bounds, window)
 

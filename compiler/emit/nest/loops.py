@@ -16,7 +16,7 @@ from staticgrad.compiler.emit.lanes import leading_lanes
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, is_number
 from staticgrad.compiler.emit.nest.accumulators import Accumulators
 from staticgrad.compiler.emit.nest.scope import LoopScope, VectorBlock
-from staticgrad.compiler.emit.nest.values import Values
+from staticgrad.compiler.emit.nest.values import NestValues
 from staticgrad.compiler.kernels.nest import Store
 from staticgrad.compiler.plans.nest.facts import closure, first_index
 from staticgrad.compiler.plans.nest.plan import LONGEST_CHAIN, NARROWEST_TILE, NestChunks, NestPlan, Span
@@ -48,7 +48,7 @@ class Loops:
         self,
         f: Function,
         plan: NestPlan,
-        values: Values,
+        values: NestValues,
         sums: Accumulators,
         bounds: dict[int, tuple[Value, Value]],
         window: Window | None,

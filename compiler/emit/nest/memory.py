@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.lanes import prefetch
 from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.addresses import Addresses
@@ -51,11 +52,11 @@ class Memory:
             if mask is None and self.strided.is_lane_by_lane(scope, access):
                 return from_memory(self.f, self.strided.load_lanes(scope, access, dtype, copy), dtype)
             addresses = self.addresses.of_lanes(scope, access, dtype, copy)
-            return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
+            return from_memory(self.f, masked.gather(self.f, memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
         if copy * lanes * dtype.itemsize % LINE == 0:  # once for each line, which several vectors may share
             self._prefetch(access, dtype, address)
-        found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
+        found = masked.load(self.f, type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)
 
     def _prefetch(self, access: Access, dtype: np.dtype, address: Value) -> None:
@@ -116,21 +117,17 @@ class Memory:
                 return
             addresses = self.addresses.of_lanes(scope, access, dtype, copy)
             if add:
-                value = added(
-                    self.f, from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype), value
-                )
-            self.f.scatter(to_memory(self.f, value.value), addresses, mask)
+                old = masked.gather(self.f, memory_type(dtype), addresses, mask)
+                value = added(self.f, from_memory(self.f, old, dtype), value)
+            masked.scatter(self.f, to_memory(self.f, value.value), addresses, mask)
             return
         address, mask = self._run(scope, access, dtype, copy, mask)
         new = self._turned(to_memory(self.f, value.value), access)
         if add:
-            old = self.f.load(new.type, address) if mask is None else self.f.masked_load(new.type, address, mask)
+            old = masked.load(self.f, new.type, address, mask)
             turned = from_memory(self.f, new, dtype)
             new = to_memory(self.f, added(self.f, from_memory(self.f, old, dtype), turned).value)
-        if mask is None:
-            self.f.store(new, address)
-        else:
-            self.f.masked_store(new, address, mask)
+        masked.store(self.f, new, address, mask)
 
     def _store_scalar(self, address: Value, value: Lane, add: bool) -> None:
         if add:

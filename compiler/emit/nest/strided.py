@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.lanes import leading_lanes, mask_of
 from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.emit.nest.addresses import Addresses
@@ -37,7 +38,7 @@ class StridedLanes:
         for first in range(0, end, lanes):
             start = min(first, end - lanes)
             place, mask = self.f.offset(address, start, memory_type(dtype)), self._mask(scope, step, start)
-            part = self.f.load(type_, place) if mask is None else self.f.masked_load(type_, place, mask)
+            part = masked.load(self.f, type_, place, mask)
             if found is not None:
                 before = [i if first > lanes else i * step for i in range(lanes)]
                 new = [lanes + min(i * step - start, lanes - 1) for i in range(lanes)]
@@ -65,9 +66,9 @@ class StridedLanes:
                 mask = self.f.binary("and", mask, inside)
             part = self.f.shuffle(new, None, [n // step for n in numbers])
             if add:
-                old = from_memory(self.f, self.f.masked_load(part.type, place, mask), dtype)
+                old = from_memory(self.f, masked.load(self.f, part.type, place, mask), dtype)
                 part = to_memory(self.f, added(self.f, old, from_memory(self.f, part, dtype)).value)
-            self.f.masked_store(part, place, mask)
+            masked.store(self.f, part, place, mask)
 
     def _mask(self, scope: LoopScope, step: int, start: int) -> Value | None:
         """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""

@@ -24,7 +24,7 @@ from staticgrad.graph.optable import OPS
 INT64 = np.dtype(np.int64)
 
 
-class Values:
+class NestValues:
     """The values of one nest in one function."""
 
     def __init__(self, f: Function, plan: NestPlan, memory: Memory) -> None:
