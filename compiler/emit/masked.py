@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Value, element_of, integer, lanes_of, vector
+from staticgrad.compiler.emit.llvm import Function, Value, element_of, integer, lanes_of, suffix, vector
 from staticgrad.compiler.machine.isa import SIGNED_MOVES
 
 CUT = ("i8", "i16", "i32")  # elements that may have been cut short
@@ -20,7 +20,7 @@ def load(f: Function, type_: str, pointer: Value, mask: Value | None) -> Value:
             for first, part, signs in _registers(f, type_, mask)
         ]
         return _joined(f, parts, lanes_of(type_))
-    name = f"llvm.masked.load.{f.suffix(type_)}.p0"
+    name = f"llvm.masked.load.{suffix(type_)}.p0"
     return f.intrinsic(name, type_, pointer, _alignment(f, type_), mask, Value("zeroinitializer", type_))
 
 
@@ -43,7 +43,7 @@ def store(f: Function, value: Value, pointer: Value, mask: Value | None) -> None
     else:
         if f.target.isa.predicated and not mask.is_literal and element in CUT:
             value = f.opaque(value)
-        name = f"llvm.masked.store.{f.suffix(value.type)}.p0"
+        name = f"llvm.masked.store.{suffix(value.type)}.p0"
         f.intrinsic(name, "void", value, pointer, _alignment(f, value.type), mask)
 
 
@@ -52,7 +52,7 @@ def gather(f: Function, element: str, pointers: Value, mask: Value | None = None
     lanes = lanes_of(pointers.type)
     type_ = vector(element, lanes)
     mask = f.const(True, vector("i1", lanes)) if mask is None else mask
-    name = f"llvm.masked.gather.{f.suffix(type_)}.v{lanes}p0"
+    name = f"llvm.masked.gather.{suffix(type_)}.v{lanes}p0"
     return f.intrinsic(name, type_, pointers, _alignment(f, type_), mask, Value("zeroinitializer", type_))
 
 
@@ -60,7 +60,7 @@ def scatter(f: Function, value: Value, pointers: Value, mask: Value | None = Non
     """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
     lanes = lanes_of(pointers.type)
     mask = f.const(True, vector("i1", lanes)) if mask is None else mask
-    name = f"llvm.masked.scatter.{f.suffix(value.type)}.v{lanes}p0"
+    name = f"llvm.masked.scatter.{suffix(value.type)}.v{lanes}p0"
     f.intrinsic(name, "void", value, pointers, _alignment(f, value.type), mask)
 
 

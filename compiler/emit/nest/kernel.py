@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Literal
 
 from staticgrad.base.extents import proven
-from staticgrad.compiler.emit.llvm import INDEX, Function, IRModule, Value, vector
+from staticgrad.compiler.emit.llvm import INDEX, Function, IRModule, Value, side_by_side
 from staticgrad.compiler.emit.nest.accumulators import Accumulators
 from staticgrad.compiler.emit.nest.loops import Body, Gathered, Loops, Window
 from staticgrad.compiler.emit.nest.memory import Memory
@@ -221,7 +221,9 @@ class _NestEmitter:
         factors = () if product is None else lane_operands(self.body[product])
         for operand in (*instr.args, *factors):
             if operand not in joint.values and operand in rows[0].values:
-                joint.values[operand] = [self._joined([row.values[operand][0] for row in rows])]
+                scalars = [row.values[operand][0] for row in rows]
+                joined = side_by_side(self.f, [scalar.value for scalar in scalars])
+                joint.values[operand] = [Lane(joined, scalars[0].dtype)]
         (value,) = self.values.compute(joint, number)
         self._divide(rows, joint, number, value)
 
@@ -229,14 +231,6 @@ class _NestEmitter:
         joint.values[number] = [value]
         for lane, row in enumerate(rows):
             row.values[number] = [Lane(self.f.extract(value.value, lane), value.dtype)]
-
-    def _joined(self, values: Sequence[Lane]) -> Lane:
-        """Scalars as the lanes of one vector."""
-        first = values[0].value
-        found = Value("poison", vector(first.type, len(values)))
-        for lane, value in enumerate(values):
-            found = self.f.insert(found, value.value, lane)
-        return Lane(found, values[0].dtype)
 
     def _active(self) -> list[int]:
         return sorted(self.plan.facts.needed)

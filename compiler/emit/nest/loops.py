@@ -13,7 +13,7 @@ from dataclasses import replace
 from staticgrad.base.extents import at_most, is_open, is_same, largest, proven
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import leading_lanes
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, is_number
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, is_number, suffix
 from staticgrad.compiler.emit.nest.accumulators import Accumulators
 from staticgrad.compiler.emit.nest.scope import LoopScope, VectorBlock
 from staticgrad.compiler.emit.nest.values import NestValues
@@ -174,7 +174,7 @@ class Loops:
             self.values.instructions(inner, numbers)
             masks = [self.values.operand(inner, condition, span.lanes, copy).value for copy in range(span.copies)]
             together = functools.reduce(lambda a, b: self.f.binary("or" if counts else "and", a, b), masks)
-            name = f"llvm.vector.reduce.{'or' if counts else 'and'}.{self.f.suffix(together.type)}"
+            name = f"llvm.vector.reduce.{'or' if counts else 'and'}.{suffix(together.type)}"
             found = self.f.intrinsic(name, "i1", together)
             nothing = self.f.binary("xor", found, Value("true", "i1")) if counts else found
             last = span.stop - span.step

@@ -17,7 +17,7 @@ import numpy as np
 
 from staticgrad.base.extents import highest, is_open, lowest, proven
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, suffix, vector
 from staticgrad.compiler.emit.nest.reduction import combine
 from staticgrad.compiler.kernels.nest import ReduceKind, identity
 from staticgrad.compiler.kernels.routines import Cumulation
@@ -239,7 +239,7 @@ class _OpenColumns:
             less = f.binary(
                 "sub", numbers, f.splat(f.binary("mul", self.size, integer(times, self.number)), self.lanes)
             )
-            numbers = f.intrinsic(f"llvm.umin.{f.suffix(numbers.type)}", numbers.type, numbers, less)
+            numbers = f.intrinsic(f"llvm.umin.{suffix(numbers.type)}", numbers.type, numbers, less)
             times //= 2
         return numbers
 

@@ -17,7 +17,17 @@ import numpy as np
 from staticgrad.base.extents import highest, is_open, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import counted
-from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import (
+    Function,
+    Index,
+    Value,
+    element_of,
+    integer,
+    lanes_of,
+    memory_type,
+    suffix,
+    vector,
+)
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.plans.routines.networks import NetworkScratch
@@ -265,7 +275,7 @@ class _Network:
     def _sorted(self, a: Words, b: Words) -> tuple[Words, Words]:
         f = self.f
         if len(a) == 1:
-            kinds, name = ("smin", "smax"), f.suffix(self.key)
+            kinds, name = ("smin", "smax"), suffix(self.key)
             low, high = ([f.intrinsic(f"llvm.{kind}.{name}", self.key, a[0], b[0])] for kind in kinds)
             return low, high
         less = f.compare("icmp slt", b[0], a[0])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
-from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, suffix, vector
 from staticgrad.compiler.emit.routines.networks import merge_exchange
 from staticgrad.compiler.plans.routines.partitions import IN_REGISTERS, shortest
 
@@ -140,7 +140,7 @@ class _Quicksort:
         return self._bound("smax", low, self._bound("smin", high, c))
 
     def _bound(self, which: str, a: Value, b: Value) -> Value:
-        return self.f.intrinsic(f"llvm.{which}.{self.f.suffix(a.type)}", a.type, a, b)
+        return self.f.intrinsic(f"llvm.{which}.{suffix(a.type)}", a.type, a, b)
 
     # -- partition --------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class _Quicksort:
 
     def _compressed(self, words: Value, mask: Value) -> Value:
         f = self.f
-        name = f"llvm.x86.avx512.mask.compress.{f.suffix(words.type)}"
+        name = f"llvm.x86.avx512.mask.compress.{suffix(words.type)}"
         return f.intrinsic(name, words.type, words, Value("zeroinitializer", words.type), mask)
 
     def _counted(self, mask: Value) -> Value:
@@ -298,7 +298,7 @@ class _RegisterNetwork:
         """The smaller and the larger of two in each lane. What is not the smaller is left when that is taken from both:
         fewer units find the larger of two than combine bits."""
         f = self.f
-        low = f.intrinsic(f"llvm.smin.{f.suffix(a.type)}", a.type, a, b)
+        low = f.intrinsic(f"llvm.smin.{suffix(a.type)}", a.type, a, b)
         return low, f.binary("xor", f.binary("xor", a, b), low)
 
     def _place(self, number: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.compiler.emit import elementary
 from staticgrad.compiler.emit.elementary.number import Num
-from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
+from staticgrad.compiler.emit.llvm import Function, Value, suffix, value_type, vector
 from staticgrad.compiler.emit.scalars import choice, control, conversion, integers, randoms
 from staticgrad.compiler.emit.scalars.lane import BOOL, Lane, is_float, is_signed, literal
 
@@ -82,7 +82,7 @@ class Scalars:
             return Lane(abs(self._num(x)).value, x.dtype)
         if not is_signed(x.dtype):
             return x
-        name = f"llvm.abs.{self.function.suffix(x.value.type)}"
+        name = f"llvm.abs.{suffix(x.value.type)}"
         return Lane(self.function.intrinsic(name, x.value.type, x.value, Value("false", "i1")), x.dtype)
 
     def sign(self, x: Lane) -> Lane:

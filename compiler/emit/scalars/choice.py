@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.compiler.emit.llvm import suffix
 from staticgrad.compiler.emit.scalars.lane import BOOL, Lane, LaneBuilder, is_float, is_signed
 
 
@@ -38,5 +39,5 @@ def _extreme(b: LaneBuilder, better: Callable[[Lane, Lane], Lane], name: str, bo
     if x.dtype == BOOL:
         return Lane(b.function.binary(boolean, x.value, y.value), x.dtype)
     prefix = "s" if is_signed(x.dtype) else "u"
-    whole = f"llvm.{prefix}{name}.{b.function.suffix(x.value.type)}"
+    whole = f"llvm.{prefix}{name}.{suffix(x.value.type)}"
     return Lane(b.function.intrinsic(whole, x.value.type, x.value, y.value), x.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from staticgrad.compiler.emit.llvm import suffix
 from staticgrad.compiler.emit.scalars.lane import FLOAT32, FLOAT64, INT32, UINT32, Lane, LaneBuilder
 
 
@@ -24,7 +25,7 @@ def threefry(b: LaneBuilder, key0: Lane, key1: Lane, counter_hi: Lane, counter_l
 
 
 def _rotated_left(b: LaneBuilder, x: Lane, count: int) -> Lane:
-    name = f"llvm.fshl.{b.function.suffix(x.value.type)}"
+    name = f"llvm.fshl.{suffix(x.value.type)}"
     by = b.const(count, x.dtype).value
     return Lane(b.function.intrinsic(name, x.value.type, x.value, x.value, by), x.dtype)
 
