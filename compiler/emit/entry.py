@@ -77,7 +77,7 @@ class _Main:
         self.most = 1 if stepwise else SEGMENT  # steps in one function, which then are functions to be called
         for slot, position in numbers.items():
             if isinstance(slot, SizesSlot):
-                self.f.sizes_at(self.f.params[0], position)
+                self.f.opening.sizes_at(self.f.params[0], position)
         self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison

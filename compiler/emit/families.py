@@ -18,7 +18,7 @@ from typing import Any
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.nest import kernel as nests
+from staticgrad.compiler.emit.nest.kernel import nest_function
 from staticgrad.compiler.emit.versions import emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
@@ -27,6 +27,8 @@ from staticgrad.compiler.kernels.planned import KernelPlan, Planned, PlannedKern
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import literals_of
+from staticgrad.compiler.plans.nest.planning import PlannedNest
+from staticgrad.compiler.plans.nest.planning import planned as planned_nest
 from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.plans.versions import Versions
 
@@ -106,7 +108,7 @@ def _literals(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _epilogue(module: IRModule, kernel: Contraction | Convolution) -> str | None:
-    return None if kernel.epilogue is None else nests.nest_function(module, kernel.epilogue, ranged=True)
+    return None if kernel.epilogue is None else nest_function(module, kernel.epilogue, ranged=True)
 
 
 def _plan_packing(kernel: Packing, target: Target) -> Planned:
@@ -129,16 +131,17 @@ def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Targ
 
 
 def _nests() -> Family:
-    def emit(module: IRModule, planned: nests.PlannedNest, name: str) -> str:
-        return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
+    def emit(module: IRModule, planned: PlannedNest, name: str) -> str:
+        return nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
 
-    return Family(nests.planned, emit)
+    return Family(planned_nest, emit)
 
 
 def _routines() -> Family:
-    from staticgrad.compiler.emit.routines import batch as routines
+    from staticgrad.compiler.emit.routines.batch import emit_batch
+    from staticgrad.compiler.plans.routines.batch import planned
 
-    return Family(routines.planned, once(routines.emit_batch))
+    return Family(planned, once(emit_batch))
 
 
 def _contractions() -> Family:

@@ -14,6 +14,7 @@ import numpy as np
 
 from staticgrad.base.extents import highest, is_open
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.llvm import (
     CountedLoop,
     Function,
@@ -53,13 +54,10 @@ class Lanes:
     mask: Value | None = None
 
     def load(self, f: Function, pointer: Value) -> Value:
-        return f.load(self.type, pointer) if self.mask is None else f.masked_load(self.type, pointer, self.mask)
+        return masked.load(f, self.type, pointer, self.mask)
 
     def store(self, f: Function, value: Value, pointer: Value) -> None:
-        if self.mask is None:
-            f.store(value, pointer)
-        else:
-            f.masked_store(value, pointer, self.mask)
+        masked.store(f, value, pointer, self.mask)
 
     def splat(self, f: Function, scalar: Value) -> Value:
         return f.splat(scalar, lanes_of(self.type))

@@ -4,7 +4,8 @@ Text is ten times cheaper to make than an object model of the same IR, and the c
 form that the code generator wants (SSA, explicit vectors, no memory for local values), so no IR passes are run.
 
     module   ::= globals, declarations, functions, which a long one deals out to several texts (``emit.parts``)
-    function ::= blocks of instructions; values are ``Value`` (text and LLVM type)
+    function ::= opening, blocks of instructions; values are ``Value`` (text and LLVM type)
+    opening  ::= what depends on the open sizes of a call alone
     loop     ::= counted, with carried values instead of memory
 
 Types are LLVM's own spelling (``float``, ``<16 x float>``, ``i64``, ``ptr``). Indices are integers as wide as an
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -25,7 +26,6 @@ from staticgrad.base.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
-from staticgrad.compiler.machine.isa import SIGNED_MOVES
 from staticgrad.compiler.machine.target import Target
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
@@ -36,7 +36,6 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 _ESCAPES = [f"\\{byte:02X}" for byte in range(256)]  # bytes in LLVM's strings
-_CUT = ("i8", "i16", "i32")  # elements that may have been cut short
 ALIGNMENTS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}  # of others 8
 
 
@@ -72,6 +71,16 @@ def float_literal(value: float, element: str) -> str:
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
+def number_literal(value: float | int | bool, element: str) -> str:
+    """A number as LLVM writes it in a type of one element."""
+    if element in ("float", "double"):
+        return float_literal(float(value), element)
+    if element == "i1":
+        return "true" if value else "false"
+    bits = int(element[1:])
+    return str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
+
+
 @frozen
 class Value:
     """An SSA value or a literal, with its LLVM type."""
@@ -92,12 +101,62 @@ def integer(value: int, type_: str = "i64") -> Value:
     return Value(str(int(value)), type_)
 
 
+def suffix(type_: str) -> str:
+    """The overload suffix of an intrinsic for ``type_``: v16f32, f64, i32, …"""
+    element, lanes = element_of(type_), lanes_of(type_)
+    short = {"float": "f32", "double": "f64"}.get(element, element)
+    return short if lanes == 1 else f"v{lanes}{short}"
+
+
+def phi(*ways: tuple[Value, str]) -> str:
+    """The instruction that takes the value of the block from which control comes."""
+    return f"phi {ways[0][0].type} " + ", ".join(f"[ {value.text}, %{block} ]" for value, block in ways)
+
+
 Index = Value | int
 
 
 def is_number(index: Index, number: int) -> bool:
     """True if an index is known to be ``number``."""
     return isinstance(index, int) and not is_open(index) and index == number
+
+
+# -- arithmetic of indices that needs no instruction: None where it does ----------------------------------------------
+
+
+def known_sum(a: Index, b: Index) -> Index | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return b if is_number(a, 0) else a if is_number(b, 0) else None
+
+
+def known_difference(a: Index, b: Index) -> Index | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    return a if is_number(b, 0) else None
+
+
+def known_product(a: Index, b: Index) -> Index | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if is_number(a, 0) or is_number(b, 0):
+        return 0
+    return b if is_number(a, 1) else a if is_number(b, 1) else None
+
+
+def known_least(a: Index, b: Index) -> Index | None:
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return None
+    return a if at_most(a, b) else b if at_most(b, a) else None
+
+
+def known_greatest(a: Index, b: Index) -> Index | None:
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return None
+    return a if at_most(b, a) else b if at_most(a, b) else None
+
+
+# -- modules and functions ---------------------------------------------------------------------------------------------
 
 
 class IRModule:
@@ -219,6 +278,99 @@ class CountedLoop:
         """The carried values of the next turn, in the order of ``carry``."""
         self._next = list(values)
 
+    def following(self) -> list[Value]:
+        """What ``next`` was told."""
+        found = self._next if self._next is not None else []
+        if len(found) != len(self.carried):
+            raise ValueError("the loop carries values but its body did not set the next ones")
+        return found
+
+
+class Opening:
+    """The first lines of a function: the open sizes of a call, and what depends on them alone, each computed once. The
+    values are known everywhere in the function."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.lines: list[str] = []
+        self._numbers: dict[Atom, Value] = {}
+        self._computed: dict[tuple[str, str, str], Value] = {}
+        self._sizes: Value | None = None
+        self._sizes_place: tuple[Value, int] | None = None
+
+    @property
+    def takes_sizes(self) -> bool:
+        """True if the address of the open sizes is the function's last parameter."""
+        return self._sizes is not None and self._sizes_place is None
+
+    def sizes_at(self, table: Value, position: int) -> None:
+        """Say where the address of the open sizes is: word ``position`` of a parameter. A function of which nothing is
+        said has it as its last parameter, if it reads a size or calls a function that does."""
+        self._sizes_place = table, position
+
+    def sizes(self) -> Value:
+        """The address of the open sizes of the program."""
+        if self._sizes is None:
+            self._sizes = Value("%sizes", "ptr")
+            if self._sizes_place is not None:
+                table, position = self._sizes_place
+                at = integer(position, self.f.word)
+                place = self._first("ptr", f"getelementptr ptr, {table}, {at}") if position else table
+                self._sizes = self._first("ptr", f"load ptr, {place}, align {self.f.alignment('ptr')}")
+        return self._sizes
+
+    def number_of(self, extent: int) -> Value:
+        """The number of an extent, computed when the function begins."""
+        assert isinstance(extent, Extent)
+        total: Value | None = None
+        for monomial, factor in sorted(extent.terms, key=lambda term: term[1] < 0):
+            product: Value | None = None
+            for atom in monomial:
+                value = self._atom(atom)
+                product = value if product is None else self._known("mul nsw", product, value)
+            if product is None:
+                product = integer(factor, self.f.word)
+            elif factor != 1:
+                product = self._known("mul nsw", product, integer(factor, self.f.word))
+            total = product if total is None else self._known("add nsw", total, product)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Atom) -> Value:
+        if atom not in self._numbers:
+            if isinstance(atom, OpenSize):
+                sizes = self.sizes()
+                place = self._first("ptr", f"getelementptr i64, {sizes}, i64 {atom.number}") if atom.number else sizes
+                size = self._first("i64", f"load i64, {place}, align 8")
+                fits = self.f.word == "i64"
+                self._numbers[atom] = size if fits else self._first(self.f.word, f"trunc {size} to {self.f.word}")
+            else:
+                a, b = self.f.index(atom.numerator), self.f.index(atom.denominator)
+                self._numbers[atom] = self._known("urem" if atom.rest else "udiv", a, b)
+        return self._numbers[atom]
+
+    def _known(self, op: str, a: Value, b: Value) -> Value:
+        """An operation on extents, written once."""
+        key = (op, a.text, b.text)
+        if key not in self._computed:
+            self._computed[key] = self._first(self.f.word, f"{op} {a}, {b.text}")
+        return self._computed[key]
+
+    def call(self, function: str, result: str, number: int) -> Value:
+        """The result of a function of the module for a number that depends on the open sizes alone: it is called once,
+        when the function begins."""
+        key = ("call", function, self.f.index(number).text)
+        if key not in self._computed:
+            text = f"call {result} {self.f.symbol(function).text}({self.f.index(number)})"
+            self._computed[key] = self._first(result, text)
+        return self._computed[key]
+
+    def _first(self, type_: str, text: str) -> Value:
+        """``emit`` before everything else, so that the value is known everywhere."""
+        value = Value(self.f.unnamed(), type_)
+        self.lines.append(f"  {value.text} = {text}")
+        return value
+
 
 class Function:
     """A function under construction. Every method that makes a value returns it."""
@@ -238,15 +390,12 @@ class Function:
         self._block = "entry"
         self._attributes = "#0"
         self._uses: set[str] = set()
-        self._opening: list[str] = []  # the first lines, which compute extents
-        self._extents: dict[Atom, Value] = {}
-        self._computed: dict[tuple[str, str, str], Value] = {}
-        self._sizes: Value | None = None
-        self._sizes_place: tuple[Value, int] | None = None
+        self.opening = Opening(self)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def _name(self) -> str:
+    def unnamed(self) -> str:
+        """The next number as the name of a value."""
         self._count += 1
         return f"%v{self._count}"
 
@@ -255,7 +404,7 @@ class Function:
 
     def emit(self, type_: str, text: str) -> Value:
         """Write ``%new = text`` and return the new value, of LLVM type ``type_``."""
-        value = Value(self._name(), type_)
+        value = Value(self.unnamed(), type_)
         self._lines.append(f"  {value.text} = {text}")
         return value
 
@@ -293,9 +442,9 @@ class Function:
         """Close the function (a void one gets its ``ret``), add it to the module and return its name."""
         if self.result == "void" and not self._lines[-1].startswith("  ret"):
             self.ret()
-        takes_sizes = self._sizes is not None and self._sizes_place is None
+        takes_sizes = self.opening.takes_sizes
         header = ", ".join([self._header] * bool(self._header) + ["ptr %sizes"] * takes_sizes)
-        self._lines[1:1] = self._opening
+        self._lines[1:1] = self.opening.lines
         head, body = f"{self.result} @{self.name}({header})", "\n".join(self._lines)
         text, linkage = f"{head} {self._attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
         declaration = f"declare {linkage}{head}\n"
@@ -312,16 +461,9 @@ class Function:
 
     def const(self, value: float | int | bool, type_: str) -> Value:
         """A literal of a scalar or vector type (every lane the same)."""
-        element = element_of(type_)
-        if element in ("float", "double"):
-            literal = float_literal(float(value), element)
-        elif element == "i1":
-            literal = "true" if value else "false"
-        else:
-            bits = int(element[1:])
-            literal = str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
-        lanes = lanes_of(type_)
-        return Value(literal if lanes == 1 else f"splat ({element} {literal})", type_)
+        element, lanes = element_of(type_), lanes_of(type_)
+        text = number_literal(value, element)
+        return Value(text if lanes == 1 else f"splat ({element} {text})", type_)
 
     def lane_numbers(self, type_: str, first: int = 0) -> Value:
         """``<first, first + 1, …>`` of an integer vector type (``first`` for a scalar)."""
@@ -352,25 +494,17 @@ class Function:
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
         """Lanes of two values end to end; ``a`` alone without ``b``. Scalars have one lane."""
         if lanes_of(a.type) == 1:
-            return self._gathered([(a, b)[lane] or a for lane in lanes])
+            return side_by_side(self, [(a, b)[lane] or a for lane in lanes])
         other = f"{a.type} poison" if b is None else str(b)
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         type_ = vector(element_of(a.type), len(lanes))
         return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
 
-    def _gathered(self, scalars: Sequence[Value]) -> Value:
-        if len(scalars) == 1:
-            return scalars[0]
-        found = Value("poison", vector(scalars[0].type, len(scalars)))
-        for lane, scalar in enumerate(scalars):
-            found = self.insert(found, scalar, lane)
-        return found
-
     def index(self, index: Index) -> Value:
         """The index as a value of the type of indices, whether it is known or not: of a wider integer the low bits,
         which are all that an address has."""
         if not isinstance(index, Value):
-            return self._extent(index) if is_open(index) else integer(index, self.word)
+            return self.opening.number_of(index) if is_open(index) else integer(index, self.word)
         return index if index.type == self.word or index.type != "i64" else self.resized(index, self.word)
 
     def int64(self, index: Index) -> Value:
@@ -384,76 +518,6 @@ class Function:
         if not value.text.startswith(("%", "@")):
             return Value(value.text, type_)
         return self.cast("sext" if int(value.type[1:]) < int(type_[1:]) else "trunc", value, type_)
-
-    # -- extents ------------------------------------------------------------------------------------------------
-
-    def sizes_at(self, table: Value, position: int) -> None:
-        """Say where the address of the open sizes is: word ``position`` of a parameter. A function of which nothing is
-        said has it as its last parameter, if it reads a size or calls a function that does."""
-        self._sizes_place = table, position
-
-    def sizes(self) -> Value:
-        """The address of the open sizes of the program."""
-        if self._sizes is None:
-            self._sizes = Value("%sizes", "ptr")
-            if self._sizes_place is not None:
-                table, position = self._sizes_place
-                at = integer(position, self.word)
-                place = self._first("ptr", f"getelementptr ptr, {table}, {at}") if position else table
-                self._sizes = self._first("ptr", f"load ptr, {place}, align {self._align('ptr')}")
-        return self._sizes
-
-    def _first(self, type_: str, text: str) -> Value:
-        """``emit`` before everything else, so that the value is known everywhere."""
-        value = Value(self._name(), type_)
-        self._opening.append(f"  {value.text} = {text}")
-        return value
-
-    def _extent(self, extent: int) -> Value:
-        """The number of an extent, computed when the function begins."""
-        assert isinstance(extent, Extent)
-        total: Value | None = None
-        for monomial, factor in sorted(extent.terms, key=lambda term: term[1] < 0):
-            product: Value | None = None
-            for atom in monomial:
-                value = self._atom(atom)
-                product = value if product is None else self._known("mul nsw", product, value)
-            if product is None:
-                product = integer(factor, self.word)
-            elif factor != 1:
-                product = self._known("mul nsw", product, integer(factor, self.word))
-            total = product if total is None else self._known("add nsw", total, product)
-        assert total is not None
-        return total
-
-    def _atom(self, atom: Atom) -> Value:
-        if atom not in self._extents:
-            if isinstance(atom, OpenSize):
-                sizes = self.sizes()
-                place = self._first("ptr", f"getelementptr i64, {sizes}, i64 {atom.number}") if atom.number else sizes
-                size = self._first("i64", f"load i64, {place}, align 8")
-                fits = self.word == "i64"
-                self._extents[atom] = size if fits else self._first(self.word, f"trunc {size} to {self.word}")
-            else:
-                a, b = self.index(atom.numerator), self.index(atom.denominator)
-                self._extents[atom] = self._known("urem" if atom.rest else "udiv", a, b)
-        return self._extents[atom]
-
-    def _known(self, op: str, a: Value, b: Value) -> Value:
-        """An operation on extents, written once."""
-        key = (op, a.text, b.text)
-        if key not in self._computed:
-            self._computed[key] = self._first(self.word, f"{op} {a}, {b.text}")
-        return self._computed[key]
-
-    def call_first(self, function: str, result: str, number: int) -> Value:
-        """The result of a function of the module for a number that depends on the open sizes alone: it is called once,
-        when this function begins."""
-        key = ("call", function, self.index(number).text)
-        if key not in self._computed:
-            text = f"call {result} {self.symbol(function).text}({self.index(number)})"
-            self._computed[key] = self._first(result, text)
-        return self._computed[key]
 
     # -- arithmetic ---------------------------------------------------------------------------------------------
 
@@ -478,27 +542,21 @@ class Function:
         self.module.declare(name, result, [a.type for a in args])
         return self.call(name, result, *args)
 
-    def suffix(self, type_: str) -> str:
-        """The overload suffix of an intrinsic for ``type_``: v16f32, f64, i32, …"""
-        element, lanes = element_of(type_), lanes_of(type_)
-        short = {"float": "f32", "double": "f64"}.get(element, element)
-        return short if lanes == 1 else f"v{lanes}{short}"
-
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a*b + c: one rounding where the machine has the instruction, else a product and a sum."""
         if self.target.isa.fuses(element_of(a.type)):
-            return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
+            return self.intrinsic(f"llvm.fma.{suffix(a.type)}", a.type, a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
     def extreme(self, kind: str, a: Value, b: Value) -> Value:
         """The ``min`` or ``max`` of floats, NaN if either is, for a machine that has an instruction for it."""
-        return self.intrinsic(f"llvm.{kind}imum.{self.suffix(a.type)}", a.type, a, b)
+        return self.intrinsic(f"llvm.{kind}imum.{suffix(a.type)}", a.type, a, b)
 
     def call(self, function: str | Value, result: str, *args: Index) -> Value:
         """Call a function by its name, or one whose address was chosen."""
         address = function if isinstance(function, Value) else self.symbol(function)
         if isinstance(function, str) and self.module.takes_sizes(function):
-            args = (*args, self.sizes())
+            args = (*args, self.opening.sizes())
         if result == INDEX:
             result = self.word
         values = [arg if isinstance(arg, Value) else self.index(arg) for arg in args]
@@ -516,45 +574,24 @@ class Function:
     # -- index arithmetic, folded where both sides are known ----------------------------------------------
 
     def add(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        if is_number(a, 0):
-            return b
-        if is_number(b, 0):
-            return a
-        return self.binary("add nsw", self.index(a), self.index(b))
+        return self._unless_known(known_sum(a, b), "add nsw", a, b)
 
     def mul(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return a * b
-        if is_number(a, 0) or is_number(b, 0):
-            return 0
-        if is_number(a, 1):
-            return b
-        if is_number(b, 1):
-            return a
-        return self.binary("mul nsw", self.index(a), self.index(b))
+        return self._unless_known(known_product(a, b), "mul nsw", a, b)
 
     def sub(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return a - b
-        return a if is_number(b, 0) else self.binary("sub nsw", self.index(a), self.index(b))
+        return self._unless_known(known_difference(a, b), "sub nsw", a, b)
+
+    def _unless_known(self, known: Index | None, op: str, a: Index, b: Index) -> Index:
+        return self.binary(op, self.index(a), self.index(b)) if known is None else known
 
     def min(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            if at_most(a, b):
-                return a
-            if at_most(b, a):
-                return b
-        return self.intrinsic(f"llvm.smin.{self.word}", self.word, self.index(a), self.index(b))
+        known, name = known_least(a, b), f"llvm.smin.{self.word}"
+        return self.intrinsic(name, self.word, self.index(a), self.index(b)) if known is None else known
 
     def max(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            if at_most(b, a):
-                return a
-            if at_most(a, b):
-                return b
-        return self.intrinsic(f"llvm.smax.{self.word}", self.word, self.index(a), self.index(b))
+        known, name = known_greatest(a, b), f"llvm.smax.{self.word}"
+        return self.intrinsic(name, self.word, self.index(a), self.index(b)) if known is None else known
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -576,156 +613,29 @@ class Function:
             return pointer
         return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")
 
-    def _align(self, type_: str) -> int:
+    def alignment(self, type_: str) -> int:
+        """The alignment of an element in memory, in bytes."""
         element = element_of(type_)
         return self.target.isa.pointer_bytes if element == "ptr" else ALIGNMENTS.get(element, 8)
 
-    def _alignment(self, type_: str) -> Value:
-        """The alignment of masked accesses, as the operand that LLVM had for it up to version 21. Later ones have a
-        parameter's attribute instead; they read the operand too and turn it into one, so that one text serves all."""
-        return integer(self._align(type_), "i32")
-
     def load(self, type_: str, pointer: Value) -> Value:
         """A scalar or vector, aligned to its element only."""
-        return self.emit(type_, f"load {type_}, {pointer}, align {self._align(type_)}")
+        return self.emit(type_, f"load {type_}, {pointer}, align {self.alignment(type_)}")
 
     def store(self, value: Value, pointer: Value) -> None:
-        self.line(f"store {value}, {pointer}, align {self._align(value.type)}")
-
-    def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
-        """Lanes where ``mask`` is off are zero and their memory is not touched."""
-        if self._by_signs(type_, mask):
-            parts = [
-                self._at_signs("load", part, self.offset(pointer, first, element_of(type_)), signs)
-                for first, part, signs in self._registers(type_, mask)
-            ]
-            return self._joined(parts, lanes_of(type_))
-        name = f"llvm.masked.load.{self.suffix(type_)}.p0"
-        return self.intrinsic(name, type_, pointer, self._alignment(type_), mask, Value("zeroinitializer", type_))
-
-    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes where ``mask`` is on.
-
-        LLVM makes a scalar store of a single lane that it knows to be on, as wide as the elements were before they were
-        cut short, over what lies behind (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
-        itself here, and where LLVM may find out more of a mask than its text says, it does not see what was cut."""
-        element = element_of(value.type)
-        if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
-            lane = mask.text.strip("<>").split(", ").index("i1 true")
-            self.store(self.extract(value, lane), self.offset(pointer, lane, element))
-        elif self._by_signs(value.type, mask):
-            for first, part, signs in self._registers(value.type, mask):
-                lanes = [min(first + i, lanes_of(value.type) - 1) for i in range(lanes_of(part))]
-                self._at_signs(
-                    "store", part, self.offset(pointer, first, element), signs, self.shuffle(value, None, lanes)
-                )
-        else:
-            if self.target.isa.predicated and not mask.is_literal and element in _CUT:
-                value = self.opaque(value)
-            name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
-            self.intrinsic(name, "void", value, pointer, self._alignment(value.type), mask)
-
-    def _by_signs(self, type_: str, mask: Value) -> bool:
-        """True if a masked access is written as the instruction that takes the lanes whose signs are set in a vector
-        of integers, AVX's ``vmaskmov`` and ``vpmaskmov``, and not in LLVM's general form.
-
-        LLVM's code generator for AVX2 makes a load of whole vectors of the general form if it finds out, while it
-        splits the access into registers, that no lane of the first one is on: it reads memory that the mask excludes,
-        and these lanes are not zero (20 to 22). So it must not see through a mask: only those written as literals,
-        which are of one register, are left to it."""
-        isa = self.target.isa
-        if not isa.masked_loads or isa.predicated or element_of(type_) not in SIGNED_MOVES:
-            return False
-        nbytes = lanes_of(type_) * SIGNED_MOVES[element_of(type_)].nbytes
-        return not mask.is_literal or nbytes > isa.vector_bytes
-
-    def _registers(self, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
-        """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
-        its lanes as signs; lanes behind the last are off."""
-        signed, lanes = SIGNED_MOVES[element_of(type_)], lanes_of(type_)
-        width = min(self.target.isa.vector_bytes // signed.nbytes, max(lanes, 16 // signed.nbytes))
-        off = Value("zeroinitializer", mask.type)
-        for first in range(0, lanes, width):
-            numbers = [min(first + i, lanes) for i in range(width)]  # lane ``lanes`` is the first one that is off
-            part = mask if numbers == list(range(lanes)) else self.shuffle(mask, off, numbers)
-            yield first, vector(element_of(type_), width), self.cast("sext", part, signed.integer)
-
-    def _at_signs(self, what: str, type_: str, pointer: Value, signs: Value, *stored: Value) -> Value:
-        signed = SIGNED_MOVES[element_of(type_)]
-        width = ".256" if lanes_of(type_) * signed.nbytes == 32 else ""
-        name = f"llvm.x86.{signed.family}.mask{what}.{signed.suffix}{width}"
-        return self.intrinsic(name, "void" if stored else type_, pointer, signs, *stored)
-
-    def _joined(self, parts: Sequence[Value], lanes: int) -> Value:
-        """One vector of the lanes of several of one length, of which the first ``lanes`` are taken."""
-        while len(parts) > 1:
-            width = lanes_of(parts[0].type)
-            pairs = [(parts[i], parts[min(i + 1, len(parts) - 1)]) for i in range(0, len(parts), 2)]
-            parts = [self.shuffle(a, b, range(2 * width)) for a, b in pairs]
-        [found] = parts
-        return found if lanes == lanes_of(found.type) else self.shuffle(found, None, range(lanes))
-
-    def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
-        """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
-        lanes = lanes_of(pointers.type)
-        type_ = vector(element, lanes)
-        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
-        name = f"llvm.masked.gather.{self.suffix(type_)}.v{lanes}p0"
-        return self.intrinsic(name, type_, pointers, self._alignment(type_), mask, Value("zeroinitializer", type_))
-
-    def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
-        """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
-        lanes = lanes_of(pointers.type)
-        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
-        name = f"llvm.masked.scatter.{self.suffix(value.type)}.v{lanes}p0"
-        self.intrinsic(name, "void", value, pointers, self._alignment(value.type), mask)
+        self.line(f"store {value}, {pointer}, align {self.alignment(value.type)}")
 
     # -- control ------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
     def loop(
         self, start: Index, stop: Index, step: Index = 1, carry: Sequence[Value] = (), *, nonempty: bool = False
-    ) -> Iterator[CountedLoop]:
+    ) -> contextlib.AbstractContextManager[CountedLoop]:
         """``for index in range(start, stop, step)`` with carried values.
 
         Inside, set them with ``loop.next(...)``; after it, ``loop.results`` are their last values (the initial ones
         where the loop does not turn). ``nonempty`` promises at least one turn; it is found out for constants.
         """
-        if isinstance(start, int) and isinstance(stop, int):
-            if at_most(stop, start):
-                raise ValueError("an empty loop: ask before opening it")
-            nonempty = nonempty or at_most(start + 1, stop)
-        first, last, by = self.index(start), self.index(stop), self.index(step)
-        before, body, done = self._block, self.label("loop"), self.label("done")
-        if nonempty:
-            self.branch(body)
-        else:
-            self.branch_if(self.compare("icmp slt", first, last), body, done)
-        self.block(body)
-        index = Value(self._name(), first.type)
-        carried = [Value(self._name(), value.type) for value in carry]
-        at = len(self._lines)
-        loop = CountedLoop(index, carried, [])
-        yield loop
-        following = loop._next if loop._next is not None else []
-        if len(following) != len(carried):
-            raise ValueError("the loop carries values but its body did not set the next ones")
-        advanced = self.binary("add nsw", index, by)
-        again = self.compare("icmp slt", advanced, last)
-        end = self._block
-        self.branch_if(again, body, done)
-        phis = [f"  {index.text} = phi {index.type} [ {first.text}, %{before} ], [ {advanced.text}, %{end} ]"]
-        for phi, initial, value in zip(carried, carry, following, strict=True):
-            phis.append(f"  {phi.text} = phi {phi.type} [ {initial.text}, %{before} ], [ {value.text}, %{end} ]")
-        self._lines[at:at] = phis
-        self.block(done)
-        if nonempty:
-            loop.results = following
-        else:
-            loop.results = [
-                self.emit(i.type, f"phi {i.type} [ {i.text}, %{before} ], [ {value.text}, %{end} ]")
-                for i, value in zip(carry, following, strict=True)
-            ]
+        return _counted(self, start, stop, step, carry, nonempty)
 
     @contextlib.contextmanager
     def when(self, condition: Value) -> Iterator[None]:
@@ -737,47 +647,104 @@ class Function:
         self.branch(done)
         self.block(done)
 
-    @contextlib.contextmanager
-    def repeat(self, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]) -> Iterator[CountedLoop]:
+    def repeat(
+        self, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]
+    ) -> contextlib.AbstractContextManager[CountedLoop]:
         """``while goes_on(carried)``: as ``loop``, but a condition (i1) ends it, and there is no index."""
-        before, head, body, done = self._block, self.label("while"), self.label("turn"), self.label("left")
-        carried = [Value(self._name(), value.type) for value in carry]
-        self.branch(head)
-        self.block(head)
-        at = len(self._lines)
-        self.branch_if(goes_on(carried), body, done)
-        self.block(body)
-        loop = CountedLoop(integer(0), carried, carried)
-        yield loop
-        following = loop._next if loop._next is not None else []
-        if len(following) != len(carried):
-            raise ValueError("the loop carries values but its body did not set the next ones")
-        end = self._block
-        self.branch(head)
-        self._lines[at:at] = [
-            f"  {phi.text} = phi {phi.type} [ {initial.text}, %{before} ], [ {value.text}, %{end} ]"
-            for phi, initial, value in zip(carried, carry, following, strict=True)
-        ]
-        self.block(done)
+        return _repeated(self, carry, goes_on)
 
     def choose(
         self, condition: Value, then: Callable[[], Sequence[Value]], otherwise: Callable[[], Sequence[Value]]
     ) -> list[Value]:
         """The values of ``then`` where ``condition`` (i1) holds, else those of ``otherwise``; only one of them runs."""
-        labels, done = (self.label("then"), self.label("else")), self.label("endif")
-        self.branch_if(condition, *labels)
-        ends: list[tuple[str, Sequence[Value]]] = []
-        for label, write in zip(labels, (then, otherwise), strict=True):
-            self.block(label)
-            values = write()
-            ends.append((self._block, values))
-            self.branch(done)
-        self.block(done)
-        (first, ones), (second, others) = ends
-        return [
-            self.emit(a.type, f"phi {a.type} [ {a.text}, %{first} ], [ {b.text}, %{second} ]")
-            for a, b in zip(ones, others, strict=True)
-        ]
+        return _chosen(self, condition, then, otherwise)
+
+    def insert_phis(self, at: int, before: str, end: str, carried: Iterable[tuple[Value, Value, Value]]) -> None:
+        """Begin the block whose first line is line ``at``: each value is another one, the first time, from the block
+        ``before``, and a third one from the block ``end``."""
+        self._lines[at:at] = [f"  {x.text} = {phi((first, before), (next_, end))}" for x, first, next_ in carried]
+
+    @property
+    def next_line(self) -> int:
+        """The number of the line that is written next."""
+        return len(self._lines)
+
+
+@contextlib.contextmanager
+def _counted(
+    f: Function, start: Index, stop: Index, step: Index, carry: Sequence[Value], nonempty: bool
+) -> Iterator[CountedLoop]:
+    if isinstance(start, int) and isinstance(stop, int):
+        if at_most(stop, start):
+            raise ValueError("an empty loop: ask before opening it")
+        nonempty = nonempty or at_most(start + 1, stop)
+    first, last, by = f.index(start), f.index(stop), f.index(step)
+    before, body, done = f.current_block, f.label("loop"), f.label("done")
+    if nonempty:
+        f.branch(body)
+    else:
+        f.branch_if(f.compare("icmp slt", first, last), body, done)
+    f.block(body)
+    index = Value(f.unnamed(), first.type)
+    carried = [Value(f.unnamed(), value.type) for value in carry]
+    at = f.next_line
+    loop = CountedLoop(index, carried)
+    yield loop
+    following = loop.following()
+    advanced = f.binary("add nsw", index, by)
+    again = f.compare("icmp slt", advanced, last)
+    end = f.current_block
+    f.branch_if(again, body, done)
+    f.insert_phis(at, before, end, [(index, first, advanced), *zip(carried, carry, following, strict=True)])
+    f.block(done)
+    ends = zip(carry, following, strict=True)
+    loop.results = following if nonempty else [f.emit(i.type, phi((i, before), (value, end))) for i, value in ends]
+
+
+@contextlib.contextmanager
+def _repeated(
+    f: Function, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]
+) -> Iterator[CountedLoop]:
+    before, head, body, done = f.current_block, f.label("while"), f.label("turn"), f.label("left")
+    carried = [Value(f.unnamed(), value.type) for value in carry]
+    f.branch(head)
+    f.block(head)
+    at = f.next_line
+    f.branch_if(goes_on(carried), body, done)
+    f.block(body)
+    loop = CountedLoop(integer(0), carried, carried)
+    yield loop
+    following = loop.following()
+    end = f.current_block
+    f.branch(head)
+    f.insert_phis(at, before, end, zip(carried, carry, following, strict=True))
+    f.block(done)
+
+
+def _chosen(
+    f: Function, condition: Value, then: Callable[[], Sequence[Value]], otherwise: Callable[[], Sequence[Value]]
+) -> list[Value]:
+    labels, done = (f.label("then"), f.label("else")), f.label("endif")
+    f.branch_if(condition, *labels)
+    ends: list[tuple[str, Sequence[Value]]] = []
+    for label, write in zip(labels, (then, otherwise), strict=True):
+        f.block(label)
+        values = write()
+        ends.append((f.current_block, values))
+        f.branch(done)
+    f.block(done)
+    (first, ones), (second, others) = ends
+    return [f.emit(a.type, phi((a, first), (b, second))) for a, b in zip(ones, others, strict=True)]
+
+
+def side_by_side(f: Function, scalars: Sequence[Value]) -> Value:
+    """Scalars as the lanes of a vector."""
+    if len(scalars) == 1:
+        return scalars[0]
+    found = Value("poison", vector(scalars[0].type, len(scalars)))
+    for lane, scalar in enumerate(scalars):
+        found = f.insert(found, scalar, lane)
+    return found
 
 
 def _without_attributes(param: str) -> str:

@@ -50,6 +50,7 @@ from staticgrad.compiler.emit.llvm import (
     is_number,
     lanes_of,
     memory_type,
+    phi,
     vector,
 )
 from staticgrad.compiler.machine.machine import LINE
@@ -132,10 +133,7 @@ class TileWriter:
         added = [f.binary(add, old, value) for old, value in zip(loaded, sums, strict=True)]
         f.branch(ready)
         f.block(ready)
-        totals = [
-            f.emit(v.type, f"phi {v.type} [ {v.text}, %{start} ], [ {total.text}, %{load} ]")
-            for v, total in zip(sums, added, strict=True)
-        ]
+        totals = [f.emit(v.type, phi((v, start), (total, load))) for v, total in zip(sums, added, strict=True)]
         for (some, row, j), total in zip(places, totals, strict=True):
             some.store(f, total, self._at(row, j))
 
@@ -361,7 +359,7 @@ def _one_of(f: Function, names: dict[tuple[int, int], str], rows: int, vectors: 
         lookup = f.module.function(f.module.unique("tile_of"), [INDEX], "ptr")
         _write_lookup(lookup, numbers)
         function = f.module.share(key, lookup.finish())
-    return f.call_first(function, "ptr", number)
+    return f.opening.call(function, "ptr", number)
 
 
 def _write_lookup(f: Function, numbers: Sequence[tuple[int, str]]) -> None:

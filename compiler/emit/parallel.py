@@ -36,7 +36,7 @@ class ChunkTable:
         first = int(f.module.has_sizes)
         address = f.emit("ptr", f"alloca ptr, i64 {first + len(pointers) + words}, align 8")
         if first:
-            f.store(f.sizes(), address)
+            f.store(f.opening.sizes(), address)
         for number, pointer in enumerate(pointers, first):
             f.store(pointer, f.offset(address, number, "ptr"))
         return ChunkTable(f, address, tuple(pointers))
@@ -69,7 +69,7 @@ def open_part(module: IRModule, name: str, pointers: int) -> ChunkFunction:
     address, chunk, worker = f.params
     first = int(module.has_sizes)
     if first:
-        f.sizes_at(address, 0)
+        f.opening.sizes_at(address, 0)
     loaded = tuple(f.load("ptr", f.offset(address, first + number, "ptr")) for number in range(pointers))
     return ChunkFunction(f, ChunkTable(f, address, loaded), chunk, worker)
 

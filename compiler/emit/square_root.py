@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Value, element_of, integer, lanes_of
+from staticgrad.compiler.emit.llvm import Function, Value, element_of, integer, lanes_of, suffix
 
 STORED_BITS = {"float": 23, "double": 52}  # of a mantissa
 BITS = {"float": 32, "double": 64}
@@ -18,7 +18,7 @@ def square_root(f: Function, x: Value) -> Value:
     """The roots of lanes of float or double; NaN of what is below zero."""
     element, lanes = element_of(x.type), lanes_of(x.type)
     if element in f.target.isa.floats:
-        return f.intrinsic(f"llvm.sqrt.{f.suffix(x.type)}", x.type, x)
+        return f.intrinsic(f"llvm.sqrt.{suffix(x.type)}", x.type, x)
     name = _function(f, element)
     if lanes == 1:
         return f.call(name, element, x)

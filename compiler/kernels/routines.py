@@ -8,7 +8,7 @@ The number of pieces may be open, and so may lengths and widths of cumulations, 
 systems and eliminations. Other matrices have sizes that are known, as the ops ask for when they are declared.
 
 Operands and results are plain row-major memory: ``materialize`` copies what is not. Arguments of the kernel: the
-operands in the order of the op, then its results. Emitting is ``emit.routines``.
+operands in the order of the op, then its results. Planning is ``plans.routines``, emitting ``emit.routines``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ import staticgrad as sg
 from staticgrad.base import config
 from staticgrad.base.types import dtype_of
 from staticgrad.compiler.emit.llvm import IRModule, value_type
-from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.scalars.builder import Scalars
+from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.machine import target as targets
 from staticgrad.compiler.machine.isa import AVX2_ISA
 from staticgrad.compiler.machine.machine import HIGH_TILES, Machine

@@ -12,6 +12,7 @@ import pytest
 from support.guards import guarded
 from support.targets import HERE
 
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.llvm import IRModule, Value, element_of, memory_type, vector
 from staticgrad.compiler.machine.target import TARGETS
 from staticgrad.compiler.native.module import NativeModule
@@ -64,16 +65,16 @@ def written(module: IRModule, number: int, way: str, kind: str, type_: str, on: 
         for p in (x, y)
     ]
     if way == "load":
-        f.store(f.masked_load(type_, x, mask), y)
+        f.store(masked.load(f, type_, x, mask), y)
     elif way == "gather":
-        f.store(f.gather(element, pointers[0], mask), y)
+        f.store(masked.gather(f, element, pointers[0], mask), y)
     elif way == "store":
-        f.masked_store(f.load(type_, x), y, mask)
+        masked.store(f, f.load(type_, x), y, mask)
     elif way == "cut":  # elements of twice the width, of which the lower half is stored
         wide = f.load(vector(f"i{2 * int(element[1:])}", lanes), x)
-        f.masked_store(f.emit(type_, f"trunc {wide} to {type_}"), y, mask)
+        masked.store(f, f.emit(type_, f"trunc {wide} to {type_}"), y, mask)
     else:
-        f.scatter(f.load(type_, x), pointers[1], mask)
+        masked.scatter(f, f.load(type_, x), pointers[1], mask)
     f.finish()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, check, normal, op
 
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function
@@ -464,9 +465,10 @@ def test_masked_accesses_are_written_so_that_every_supported_llvm_reads_them() -
     source, result = function.params
     mask = function.load("<4 x i1>", source)
     places = function.emit("<4 x ptr>", f"getelementptr float, {source}, <4 x i64> <i64 3, i64 1, i64 2, i64 0>")
-    value = function.binary("fadd", function.masked_load("<4 x float>", source, mask), function.gather("float", places))
-    function.masked_store(value, result, mask)
-    function.scatter(value, places, mask)
+    loaded, gathered = masked.load(function, "<4 x float>", source, mask), masked.gather(function, "float", places)
+    value = function.binary("fadd", loaded, gathered)
+    masked.store(function, value, result, mask)
+    masked.scatter(function, value, places, mask)
     function.finish()
     calls = [line for line in module.text().splitlines() if "llvm.masked" in line]
     assert len(calls) == 8

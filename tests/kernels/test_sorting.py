@@ -12,9 +12,10 @@ from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.routines import quicksort, sorting
+from staticgrad.compiler.emit.routines import quicksort
 from staticgrad.compiler.machine.target import TARGETS, Target
 from staticgrad.compiler.native.module import NativeModule
+from staticgrad.compiler.plans.routines import partitions, sorting
 
 PARTITIONING = [name for name in HERE if TARGETS[name].isa.compresses]
 WORDS = [np.dtype(np.int32), np.dtype(np.int64)]
@@ -40,8 +41,8 @@ def used(name: str, row: Array) -> float:
     Nothing behind the row is written."""
     target, lanes = TARGETS[name], TARGETS[name].lanes(row.dtype)
     words = np.concatenate([row, np.full(lanes, 77, row.dtype)])
-    spare, stack = np.empty(row.size + lanes, row.dtype), np.empty(quicksort.STACK_BYTES, np.uint8)
-    work = quicksort.work(target, row.dtype, row.size)
+    spare, stack = np.empty(row.size + lanes, row.dtype), np.empty(partitions.STACK_BYTES, np.uint8)
+    work = partitions.work(target, row.dtype, row.size)
     _, run = sorter(name, row.dtype)
     left = run(words.ctypes.data, spare.ctypes.data, stack.ctypes.data, row.size, work)
     np.testing.assert_array_equal(words[row.size :], 77)
@@ -68,7 +69,7 @@ def drawn(dtype: np.dtype, size: int) -> dict[str, Array]:
 @pytest.mark.parametrize("name", PARTITIONING)
 def test_words_of_every_number_are_sorted_in_little_work(name: str, dtype: np.dtype) -> None:
     target = TARGETS[name]
-    lanes, most = target.lanes(dtype), quicksort.shortest(target, dtype)
+    lanes, most = target.lanes(dtype), partitions.shortest(target, dtype)
     edges = (lanes, most // 2, most, 2 * most, 4 * most)
     for size in sorted({0, 1, 2, 3, 1000, 5000, *(edge + d for edge in edges for d in (-1, 0, 1))}):
         least = max(0, np.log2(max(1, size) / most))
@@ -80,7 +81,7 @@ def adversary(target: Target, dtype: np.dtype, size: int) -> Array:
     """A row of which each pivot is among the least words: where it is looked for, the next ones are put."""
     lanes = target.lanes(dtype)
     row, given, left = np.full(size, size, dtype), 0, np.arange(size)
-    while left.size > quicksort.shortest(target, dtype):
+    while left.size > partitions.shortest(target, dtype):
         step = (left.size - lanes) // 4
         places = left[np.concatenate([step * k + np.arange(lanes) for k in (1, 2, 3)])]
         new = places[row[places] == size]

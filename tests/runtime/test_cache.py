@@ -721,6 +721,7 @@ NEEDLESS = (  # by this program: compilers of other kernels, and of other option
             "emit.convolution",
             "emit.elementary.circular",
             "emit.routines",
+            "plans.routines",
             "steps.recompute",
             "memory.search",
         )

@@ -9,7 +9,8 @@ import mpmath
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
-from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.scalars.builder import Scalars
+from staticgrad.compiler.emit.scalars.lane import Lane
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 

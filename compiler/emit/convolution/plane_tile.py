@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, prefetch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add
@@ -64,7 +65,7 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
     if count >= lanes:
         f.store(value, at)
     elif f.target.isa.predicated:
-        f.masked_store(value, at, below(count, range(lanes)))
+        masked.store(f, value, at, below(count, range(lanes)))
     else:
         element = element_of(value.type)
         for size in powers_of_two(count):

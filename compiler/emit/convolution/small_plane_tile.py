@@ -22,6 +22,7 @@ import functools
 
 import numpy as np
 
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.convolution.plane_tile import below, meetings, store_first
 from staticgrad.compiler.emit.lanes import joined
 from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
@@ -61,7 +62,7 @@ class _LoadedRows:
         at = self.f.offset(self.base, number * self.row, self.element)
         if self.size[1] == self.lanes:
             return self.f.load(self.type, at)
-        return self.f.masked_load(self.type, at, below(self.size[1], range(self.lanes)))
+        return masked.load(self.f, self.type, at, below(self.size[1], range(self.lanes)))
 
     def _beside(self, numbers: tuple[int, ...], columns: tuple[int, ...]) -> Value:
         """A vector with these columns of each of some rows."""

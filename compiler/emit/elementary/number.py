@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
+from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of, suffix
 from staticgrad.compiler.emit.square_root import square_root
 
 
@@ -117,7 +117,7 @@ class Num:
 
     def intrinsic(self, name: str, *others: Num) -> Num:
         """``llvm.<name>``, overloaded on this type, with operands of this type."""
-        whole = f"llvm.{name}.{self.f.suffix(self.value.type)}"
+        whole = f"llvm.{name}.{suffix(self.value.type)}"
         return Num(self.f, self.f.intrinsic(whole, self.value.type, self.value, *(o.value for o in others)))
 
     def convert(self, op: str, element: str) -> Num:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.elementary.number import Num
-from staticgrad.compiler.emit.llvm import Value
+from staticgrad.compiler.emit.llvm import Value, phi, suffix
 
 
 def any_lane(mask: Num) -> Value:
     """True if an i1 mask is on in any lane, as a scalar i1."""
     if mask.lanes == 1:
         return mask.value
-    return mask.f.intrinsic(f"llvm.vector.reduce.or.{mask.f.suffix(mask.value.type)}", "i1", mask.value)
+    return mask.f.intrinsic(f"llvm.vector.reduce.or.{suffix(mask.value.type)}", "i1", mask.value)
 
 
 def rarely(condition: Num, common: Sequence[Num], rare: Callable[[], Sequence[Num]]) -> list[Num]:
@@ -28,7 +28,7 @@ def rarely(condition: Num, common: Sequence[Num], rare: Callable[[], Sequence[Nu
     f.branch(done)
     f.block(done)
     return [
-        Num(f, f.emit(c.value.type, f"phi {c.value.type} [ {c.value.text}, %{before} ], [ {r.value.text}, %{end} ]"))
+        Num(f, f.emit(c.value.type, phi((c.value, before), (r.value, end))))
         for c, r in zip(common, replaced, strict=True)
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
+from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of, suffix
 from staticgrad.compiler.kernels.nest import ReduceKind, identity
 
 
@@ -25,7 +25,7 @@ def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) 
     if dtype.kind == "f":
         return _float_extreme(f, kind, a, b)
     sign = "u" if dtype.kind == "u" else "s"
-    return f.intrinsic(f"llvm.{sign}{kind}.{f.suffix(a.type)}", a.type, a, b)
+    return f.intrinsic(f"llvm.{sign}{kind}.{suffix(a.type)}", a.type, a, b)
 
 
 def _float_extreme(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:

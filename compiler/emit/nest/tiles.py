@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from staticgrad.base.extents import is_open, lowest
+from staticgrad.compiler.emit import masked
 from staticgrad.compiler.emit.lanes import joined, leading_lanes, transposed
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.plans.nest.columns import tile_width
@@ -93,15 +94,10 @@ class Tiles:
         return leading_lanes(self.f, self.width, self.f.sub(self.size, start))
 
     def _load(self, rows: Value, start: Index, row: int, mask: Value | None) -> Value:
-        address, type_ = self._element(rows, start, row), vector(self.element, self.width)
-        return self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
+        return masked.load(self.f, vector(self.element, self.width), self._element(rows, start, row), mask)
 
     def _store(self, value: Value, rows: Value, start: Index, row: int, mask: Value | None) -> None:
-        address = self._element(rows, start, row)
-        if mask is None:
-            self.f.store(value, address)
-        else:
-            self.f.masked_store(value, address, mask)
+        masked.store(self.f, value, self._element(rows, start, row), mask)
 
     def _element(self, rows: Value, start: Index, row: int) -> Value:
         return self.f.offset(rows, self.f.add(self.f.mul(row, self.step), start), self.element)

@@ -4,7 +4,7 @@ Input: a ``Batch`` of routines, whose pieces lie in row-major memory. Output: a 
 scratch memory and, if the batch takes long, the pool. Each routine is a function ``void(ptr, …, ptr scratch)`` of one
 piece; here it is called for all of them, and a long batch is cut in chunks between pieces. One that runs several pieces
 together is a function of all pieces, ``void(ptr, …, ptr scratch, i64 count)``. Which routine is written how is in the
-modules beside this one.
+modules beside this one, how a batch is run in ``plans.routines``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.base.extents import largest, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import INDEX, Function, Index, IRModule, Value
 from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
-from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.kernels.routines import (
     Batch,
     Cholesky,
@@ -31,89 +29,28 @@ from staticgrad.compiler.kernels.routines import (
     TriangularSolve,
 )
 from staticgrad.compiler.machine.modes import took
-from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.chunks import cut, wanted_chunks
-
-ALIGNMENT = 64
-FEW = 2  # a part of the pieces that are run together: fewer are run alone, in less memory
+from staticgrad.compiler.plans.routines.batch import FEW, BatchPlan, PlannedBatch
 
 
 @frozen
 class RoutineWriter:
-    """The way in which a routine is written: its body over the pointers of one piece, and the scratch memory of one
-    piece. Where ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other,
-    best as many as a multiple of that, and ``scratch_together`` its scratch memory."""
+    """The way in which a routine is written: its body over the pointers of one piece and, if some are run together, the
+    body over pieces that lie one after the other."""
 
     write: Callable[[Function, Any, Sequence[Value]], None]
-    scratch_bytes: Callable[[Any, Target], int] = lambda routine, target: 0
-    together: Callable[[Any, Target], int] = lambda routine, target: 0
     write_together: Callable[[Function, Any, Sequence[Value], Value], None] | None = None
-    scratch_together: Callable[[Any, Target], int] = lambda routine, target: 0
 
 
 WRITERS: dict[type, RoutineWriter] = {
-    Cumulation: RoutineWriter(
-        cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together
-    ),
-    Sort: RoutineWriter(
-        sorting.write, sorting.scratch_bytes, sorting.run_together, sorting.write_together, sorting.scratch_together
-    ),
+    Cumulation: RoutineWriter(cumulation.write, cumulation.write_together),
+    Sort: RoutineWriter(sorting.write, sorting.write_together),
     Cholesky: RoutineWriter(triangular.write_cholesky),
     Elimination: RoutineWriter(elimination.write),
-    Householder: RoutineWriter(orthogonal.write, orthogonal.scratch_bytes),
-    Singular: RoutineWriter(spectral.write_singular, spectral.singular_scratch_bytes),
-    Symmetric: RoutineWriter(spectral.write_symmetric, spectral.symmetric_scratch_bytes),
+    Householder: RoutineWriter(orthogonal.write),
+    Singular: RoutineWriter(spectral.write_singular),
+    Symmetric: RoutineWriter(spectral.write_symmetric),
     TriangularSolve: RoutineWriter(triangular.write_solve),
 }
-
-
-def _together(batch: Batch, target: Target) -> int:
-    """The number of pieces that are run together; 0 where each is run alone, also where there are few. It may be that
-    there are more."""
-    unit = WRITERS[type(batch.routine)].together(batch.routine, target)
-    return unit if FEW * largest(batch.count) >= unit else 0
-
-
-def _may_be_few(batch: Batch, together: int) -> bool:
-    """True if there may be so few pieces in a call that each of them is run alone though many are run together."""
-    return FEW * lowest(batch.count) < together
-
-
-def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
-    """Pieces a chunk, and chunks."""
-    unit, most = max(1, together), largest(batch)
-    units, _ = cut(-(-most.count // unit), wanted_chunks(most.flops / target.machine.routine_flops, target))
-    return units * unit, -(-batch.count // (units * unit))
-
-
-@frozen
-class BatchPlan:
-    """The plan of a batch: ``together`` says how many pieces are run at once, 0 where each is run alone; chunks have
-    ``size`` pieces."""
-
-    together: int
-    size: int
-    chunks: int
-
-    @property
-    def text(self) -> str:
-        alone = "each piece alone" if not self.together else f"{self.together} pieces at once"
-        return f"{alone}; {self.chunks} chunks of {self.size}" if self.chunks != 1 else alone
-
-
-PlannedBatch = PlannedKernel[Batch, BatchPlan]
-
-
-def planned(batch: Batch, target: Target) -> PlannedBatch:
-    """The batch with its plan."""
-    if batch.is_empty:
-        return PlannedKernel(batch, None)
-    writer, together = WRITERS[type(batch.routine)], _together(batch, target)
-    nbytes = (writer.scratch_together if together else writer.scratch_bytes)(batch.routine, target)
-    if _may_be_few(batch, together):
-        nbytes = max(nbytes, writer.scratch_bytes(batch.routine, target))
-    plan = BatchPlan(together, *_chunks(batch, together, target))
-    return PlannedKernel(batch, plan, is_shared=plan.chunks != 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
 def emit_batch(module: IRModule, planned: PlannedBatch, name: str) -> None:
@@ -135,9 +72,8 @@ def emit_batch(module: IRModule, planned: PlannedBatch, name: str) -> None:
 
 def _pieces(module: IRModule, batch: Batch, plan: BatchPlan, name: str) -> tuple[str, str]:
     """The function of one piece and that of all, as far as they are called."""
-    alone = not plan.together or _may_be_few(batch, plan.together)
     return (
-        _piece(module, batch.routine, name, together=False) if alone else "",
+        _piece(module, batch.routine, name, together=False) if plan.alone else "",
         _piece(module, batch.routine, name, together=True) if plan.together else "",
     )
 
@@ -180,7 +116,7 @@ def _run_range(
 
     if not plan.together:
         alone()
-    elif not pieces[0]:
+    elif not plan.alone:
         together()
     else:
         count = f.index(f.mul(f.sub(high, low), FEW))

@@ -11,23 +11,19 @@ open length, by the number of each element in its column.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from staticgrad.base.extents import highest, is_open, lowest, proven
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, suffix, vector
 from staticgrad.compiler.emit.nest.reduction import combine
 from staticgrad.compiler.kernels.nest import ReduceKind, identity
 from staticgrad.compiler.kernels.routines import Cumulation
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.routines.cumulation import run_together
 
 MOST_VECTORS = 4  # of a strip
-# Vectors up to which columns are run together, in groups that fill about that number of vectors.
-LONGEST_TOGETHER = 4
-FEWEST_TOGETHER, MOST_TOGETHER = 4, 32
 
 
 def write(f: Function, routine: Cumulation, pointers: Sequence[Value]) -> None:
@@ -123,24 +119,6 @@ def _prefixes(f: Function, dtype: np.dtype, kind: ReduceKind, value: Value, neut
 
 
 # -- many short columns ---------------------------------------------------------------------------------------------
-
-
-def run_together(routine: Cumulation, target: Target) -> int:
-    """The number of short columns that are run together, one after the other; 0 where each is run alone."""
-    lanes = target.lanes(routine.dtype)
-    if (
-        routine.kind == "recurrence"
-        or routine.width != 1
-        or lanes == 1
-        or not 1 < highest(routine.length) <= LONGEST_TOGETHER * lanes
-    ):
-        return 0
-    if is_open(routine.length):
-        return lanes if routine.dtype.itemsize >= 4 else 0
-    columns = lanes // math.gcd(lanes, routine.length)
-    while columns * routine.length < FEWEST_TOGETHER * lanes:
-        columns *= 2
-    return columns if columns * routine.length <= MOST_TOGETHER * lanes else 0
 
 
 def write_together(f: Function, routine: Cumulation, pointers: Sequence[Value], count: Value) -> None:
@@ -261,7 +239,7 @@ class _OpenColumns:
             less = f.binary(
                 "sub", numbers, f.splat(f.binary("mul", self.size, integer(times, self.number)), self.lanes)
             )
-            numbers = f.intrinsic(f"llvm.umin.{f.suffix(numbers.type)}", numbers.type, numbers, less)
+            numbers = f.intrinsic(f"llvm.umin.{suffix(numbers.type)}", numbers.type, numbers, less)
             times //= 2
         return numbers
 

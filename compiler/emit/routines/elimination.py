@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, row_strips
-from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, suffix
 from staticgrad.compiler.emit.routines.vectors import MatrixView, blocks_of, load_row, minus_product, store_row
 from staticgrad.compiler.kernels.routines import Elimination
 
@@ -96,7 +96,7 @@ class _EliminationWriter:
     def _largest(self, k: Index) -> tuple[Value, Value]:
         """The row from ``k`` on with the largest magnitude in column ``k``, the first of equal ones, and that."""
         f = self.f
-        name = f"llvm.fabs.{f.suffix(self.element)}"
+        name = f"llvm.fabs.{suffix(self.element)}"
 
         def magnitude(i: Index) -> Value:
             return f.intrinsic(name, self.element, self.lu.load(i, k))

@@ -10,7 +10,6 @@ memory by their own.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,49 +17,27 @@ import numpy as np
 from staticgrad.base.extents import highest, is_open, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import counted
-from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import (
+    Function,
+    Index,
+    Value,
+    element_of,
+    integer,
+    lanes_of,
+    memory_type,
+    suffix,
+    vector,
+)
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.kernels.routines import Sort
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.routines.networks import NetworkScratch
 
-LONGEST = 128  # elements for each row that is sorted side by side: longer rows are sorted by digits in less time
 IN_REGISTERS = 16  # elements of rows that are exchanged in registers
 AT_ONCE = 4  # pairs that are compared at once
 SIZES = (2, 4, 6, 8, 12)  # of networks in registers, of which rows of an open length take the first that is enough
 INT64 = np.dtype(np.int64)
 
 Words = list[Value]  # of one element of each row: its key, and its index where that is apart
-
-
-@frozen
-class NetworkScratch:
-    """The number of rows that are sorted at once, and the offsets in scratch memory, in bytes, of keys, indices,
-    transposed values, and the rows of a remainder."""
-
-    lanes: int
-    key_bits: int
-    paired: bool
-    keys: int
-    indices: int
-    turned: int
-    room: tuple[int, ...]
-    nbytes: int
-
-
-def layout(routine: Sort, target: Target) -> NetworkScratch | None:
-    """None for rows that are not sorted side by side; there is room for the longest ones."""
-    size, length = routine.dtype.itemsize, highest(routine.length)
-    bits = 64 if routine.indices else 8 * size
-    lanes = target.isa.vector_bytes * 8 // bits
-    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes:
-        return None
-    if length < lanes and not is_open(routine.length) and not target.isa.predicated:
-        return None
-    paired = routine.indices and size == 8
-    area = lanes * length * 8
-    sizes = [area, area * paired, area, *(area for _ in routine.blocks)]
-    keys, indices, turned, *room, nbytes = itertools.accumulate(sizes, initial=0)
-    return NetworkScratch(lanes, bits, paired, keys, indices, turned, tuple(room), nbytes)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -298,7 +275,7 @@ class _Network:
     def _sorted(self, a: Words, b: Words) -> tuple[Words, Words]:
         f = self.f
         if len(a) == 1:
-            kinds, name = ("smin", "smax"), f.suffix(self.key)
+            kinds, name = ("smin", "smax"), suffix(self.key)
             low, high = ([f.intrinsic(f"llvm.{kind}.{name}", self.key, a[0], b[0])] for kind in kinds)
             return low, high
         less = f.compare("icmp slt", b[0], a[0])

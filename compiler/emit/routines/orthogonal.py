@@ -13,12 +13,6 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.kernels.routines import Householder
-from staticgrad.compiler.machine.target import Target
-
-
-def scratch_bytes(routine: Householder, target: Target) -> int:
-    """The reflections, and their factors."""
-    return (routine.columns * routine.rows + routine.columns) * routine.dtype.itemsize
 
 
 def write(f: Function, routine: Householder, pointers: Sequence[Value]) -> None:

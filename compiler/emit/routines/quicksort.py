@@ -15,32 +15,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.base.extents import highest
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
-from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, suffix, vector
 from staticgrad.compiler.emit.routines.networks import merge_exchange
-from staticgrad.compiler.machine.target import Target
-
-IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in another eight
-DEPTH = 64  # ranges that wait: the shorter part is sorted first, so there are no more than bits in a count
-STACK_BYTES = 2 * 8 * DEPTH
-
-
-def shortest(target: Target, dtype: np.dtype) -> int:
-    """The most words of a range that is not partitioned any more."""
-    return 2 * IN_REGISTERS * target.lanes(dtype)
-
-
-def work(target: Target, dtype: np.dtype, length: int) -> int:
-    """The words that partitions of a row of ``length`` may read: more than twice those of most rows."""
-    levels = (highest(length) // shortest(target, dtype)).bit_length()
-    return length * (2 * levels + 4)
+from staticgrad.compiler.plans.routines.partitions import IN_REGISTERS, shortest
 
 
 def sorter(module: IRModule, dtype: np.dtype) -> str:
     """The name of ``i64 sort(ptr words, ptr spare, ptr stack, i64 count, i64 work)``, which sorts ``count`` words of an
     integer dtype. It gives what is left of ``work``, where a negative number says that the words are not in order.
-    There is room for a vector more than ``count`` words in ``spare``, and for ``STACK_BYTES`` in ``stack``."""
+    There is room for a vector more than ``count`` words in ``spare``, and for ``STACK_BYTES`` of the plan in ``stack``.
+    """
     return _function(module, "sort", dtype, ["ptr", "ptr", "ptr", "i64", "i64"], "i64")
 
 
@@ -155,7 +140,7 @@ class _Quicksort:
         return self._bound("smax", low, self._bound("smin", high, c))
 
     def _bound(self, which: str, a: Value, b: Value) -> Value:
-        return self.f.intrinsic(f"llvm.{which}.{self.f.suffix(a.type)}", a.type, a, b)
+        return self.f.intrinsic(f"llvm.{which}.{suffix(a.type)}", a.type, a, b)
 
     # -- partition --------------------------------------------------------------------------------------------------
 
@@ -189,7 +174,7 @@ class _Quicksort:
 
     def _compressed(self, words: Value, mask: Value) -> Value:
         f = self.f
-        name = f"llvm.x86.avx512.mask.compress.{f.suffix(words.type)}"
+        name = f"llvm.x86.avx512.mask.compress.{suffix(words.type)}"
         return f.intrinsic(name, words.type, words, Value("zeroinitializer", words.type), mask)
 
     def _counted(self, mask: Value) -> Value:
@@ -313,7 +298,7 @@ class _RegisterNetwork:
         """The smaller and the larger of two in each lane. What is not the smaller is left when that is taken from both:
         fewer units find the larger of two than combine bits."""
         f = self.f
-        low = f.intrinsic(f"llvm.smin.{f.suffix(a.type)}", a.type, a, b)
+        low = f.intrinsic(f"llvm.smin.{suffix(a.type)}", a.type, a, b)
         return low, f.binary("xor", f.binary("xor", a, b), low)
 
     def _place(self, number: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips
-from staticgrad.compiler.emit.llvm import INDEX, Function, Index, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import INDEX, Function, Index, Value, lanes_of, memory_type, suffix, vector
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.routines.vectors import minus_product
 from staticgrad.compiler.emit.square_root import square_root
@@ -153,12 +153,12 @@ def largest(f: Function, dtype: np.dtype, x: Value, count: Index) -> Value:
 
 
 def magnitude(f: Function, x: Value) -> Value:
-    return f.intrinsic(f"llvm.fabs.{f.suffix(x.type)}", x.type, x)
+    return f.intrinsic(f"llvm.fabs.{suffix(x.type)}", x.type, x)
 
 
 def with_sign(f: Function, size: Value, sign: Value) -> Value:
     """The magnitude of ``size`` with the sign of ``sign``."""
-    return f.intrinsic(f"llvm.copysign.{f.suffix(size.type)}", size.type, size, sign)
+    return f.intrinsic(f"llvm.copysign.{suffix(size.type)}", size.type, size, sign)
 
 
 def negated(f: Function, x: Value) -> Value:

@@ -16,39 +16,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.base.extents import highest, is_open
-from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.lanes import Lanes, counted, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.routines import networks, quicksort
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.machine.modes import took
-from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.plans.routines import partitions
+from staticgrad.compiler.plans.routines.networks import NetworkScratch
+from staticgrad.compiler.plans.routines.sorting import BUCKETS, DIGIT, RowSort, side_by_side, sort_alone
 
-RANKED = 160  # elements up to which rows are sorted by rank
-BESIDE = (
-    512  # elements: longer rows are sorted by partitions in less time than side by side, which fill the first cache
-)
 FEW = 8  # a part of the rows that are sorted side by side: so few are sorted alone
 COMPARED = 4  # vectors of which each key is compared with at once
-DIGIT = 8  # bits
-BUCKETS = 1 << DIGIT
 COUNT = "i32"
-INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
-
-
-@frozen
-class _SortScratch:
-    """The layout of the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
-
-    key_bits: int
-    keys: tuple[int, int]
-    places: tuple[int, int]
-    counts: int
-    nbytes: int
-
-
-def _is_ranked(routine: Sort) -> bool:
-    return highest(routine.length) <= RANKED
 
 
 def _groups(vectors: int) -> list[tuple[int, int, int]]:
@@ -68,76 +47,22 @@ def _groups(vectors: int) -> list[tuple[int, int, int]]:
     return [group for group in groups if group[0] < group[1]]
 
 
-def _layout(routine: Sort, target: Target) -> _SortScratch:
-    size = routine.dtype.itemsize
-    bits = max(32, 8 * size) if _is_ranked(routine) else 8 * size
-    length = -(-highest(routine.length) // 64) * 64
-    keys = length * bits // 8
-    if _is_ranked(routine):
-        return _SortScratch(bits, (0, 0), (keys, keys), 0, keys + 8 * length)
-    places = 4 * length if routine.indices else 0
-    counts = 2 * (keys + places)
-    return _SortScratch(
-        bits, (0, keys), (2 * keys, 2 * keys + places), counts, counts + 4 * BUCKETS * max(1, bits // DIGIT)
-    )
-
-
-def _words(routine: Sort, target: Target) -> np.dtype | None:
-    """The dtype of the words that are sorted by partitions: keys, or with an index each; None where rows are sorted in
-    other ways."""
-    size = routine.dtype.itemsize
-    if _is_ranked(routine) or not target.isa.compresses or size < 4 or (routine.indices and size > 4):
-        return None
-    return INT64 if routine.indices or size == 8 else INT32
-
-
-def _words_bytes(routine: Sort, target: Target, words: np.dtype) -> int:
-    """The bytes of all words, and of a vector more."""
-    return (highest(routine.length) + 2 * target.lanes(words)) // target.lanes(words) * target.isa.vector_bytes
-
-
-def scratch_bytes(routine: Sort, target: Target) -> int:
-    words, nbytes = _words(routine, target), _layout(routine, target).nbytes
-    if words is None:
-        return nbytes
-    return max(nbytes, 2 * _words_bytes(routine, target, words) + quicksort.STACK_BYTES)
-
-
 def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
-    _Sorter(f, routine, pointers).write(_words(routine, f.target))
+    _Sorter(f, routine, sort_alone(routine, f.target), pointers).write()
 
 
 # -- rows side by side ------------------------------------------------------------------------------------------------
-
-
-def _side_by_side(routine: Sort, target: Target) -> networks.NetworkScratch | None:
-    """None for rows that are sorted alone."""
-    if highest(routine.length) > BESIDE and _words(routine, target) is not None:
-        return None
-    return networks.layout(routine, target)
-
-
-def run_together(routine: Sort, target: Target) -> int:
-    """The number of rows that are sorted side by side; 0 where each is sorted alone."""
-    found = _side_by_side(routine, target)
-    return 0 if found is None else found.lanes
-
-
-def scratch_together(routine: Sort, target: Target) -> int:
-    """The bytes of scratch memory for rows side by side and for the remainder."""
-    found = _side_by_side(routine, target)
-    return max(_layout(routine, target).nbytes, 0 if found is None else found.nbytes)
 
 
 def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count: Value) -> None:
     """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch, i64 count)`` of ``count`` rows one after the
     other. The last ones, where they are fewer than are sorted side by side, are copied to where there is room behind
     them; very few are sorted alone."""
-    found = _side_by_side(routine, f.target)
+    found = side_by_side(routine, f.target)
     assert found is not None
     took("sort: rows side by side")
-    group, alone = (_function_of(f, routine, name) for name in ("group", "alone"))
+    group, alone = _group_function(f, routine, found), _row_function(f, routine)
     *rows, scratch = pointers
 
     def at(row: Value) -> list[Value]:
@@ -171,43 +96,50 @@ def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count:
     f.choose(few, one_by_one, copied)
 
 
-def _function_of(caller: Function, routine: Sort, name: str) -> str:
-    """The function of rows side by side, or of one alone."""
-    f = caller.module.function(caller.module.unique(f"{caller.name}.{name}"), ["ptr"] * (len(routine.blocks) + 1))
-    found = networks.layout(routine, f.target)
-    if name == "alone" or found is None:
-        _Sorter(f, routine, f.params).write(None)  # there are few of them: less code counts for more
-    else:
-        networks.write_rows(f, routine, found, f.params)
+def _group_function(caller: Function, routine: Sort, found: NetworkScratch) -> str:
+    """The function of rows side by side."""
+    f = _opened(caller, routine, "group")
+    networks.write_rows(f, routine, found, f.params)
     return f.finish()
+
+
+def _row_function(caller: Function, routine: Sort) -> str:
+    """The function of a row alone. Few rows are: less code counts for more than the time of partitions."""
+    f = _opened(caller, routine, "alone")
+    _Sorter(f, routine, sort_alone(routine, f.target).without_partitions, f.params).write()
+    return f.finish()
+
+
+def _opened(caller: Function, routine: Sort, name: str) -> Function:
+    return caller.module.function(caller.module.unique(f"{caller.name}.{name}"), ["ptr"] * (len(routine.blocks) + 1))
 
 
 # -- one row ----------------------------------------------------------------------------------------------------------
 
 
 class _Sorter:
-    def __init__(self, f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
+    def __init__(self, f: Function, routine: Sort, plan: RowSort, pointers: Sequence[Value]) -> None:
         self.f = f
         self.routine = routine
+        self.plan = plan
         self.length = routine.length
         self.element = memory_type(routine.dtype)
-        self.layout = _layout(routine, f.target)
-        self.key = f"i{self.layout.key_bits}"
+        self.key = f"i{plan.key_bits}"
         source, *results = pointers[:-1]
         self.source = source
         self.values = results[0] if routine.values else None
         self.indices = results[-1] if routine.indices else None
         self.scratch = pointers[-1]
 
-    def write(self, words: np.dtype | None) -> None:
-        ranked = _is_ranked(self.routine)
-        took("sort: by rank", ranked)
-        took("sort: by partitions", words is not None)
-        took("sort: by digits", not ranked and words is None)
-        if ranked:
+    def write(self) -> None:
+        plan = self.plan
+        took("sort: by rank", plan.by_rank)
+        took("sort: by partitions", plan.words is not None)
+        took("sort: by digits", plan.by_digits)
+        if plan.by_rank:
             self._by_rank()
-        elif words is not None:
-            self._by_partitions(words)
+        elif plan.words is not None:
+            self._by_partitions(plan.words)
         else:
             self._by_digits()
 
@@ -228,17 +160,17 @@ class _Sorter:
         strips(f, self.routine.dtype, self.length, 1, strip)
 
     def _key_of(self, x: Value) -> Value:
-        key = networks.key_of(self.f, self.routine, x, joined=self.routine.indices or _is_ranked(self.routine))
+        key = networks.key_of(self.f, self.routine, x, joined=self.routine.indices or self.plan.by_rank)
         bits = 8 * self.routine.dtype.itemsize
-        return key if bits == self.layout.key_bits else self.f.cast("zext", key, self.key)
+        return key if bits == self.plan.key_bits else self.f.cast("zext", key, self.key)
 
     # -- short rows -------------------------------------------------------------------------------------------------
 
     def _by_rank(self) -> None:
         f, length = self.f, self.length
-        keys, ranks = self._at(self.layout.keys[0]), self._at(self.layout.places[0])
+        keys, ranks = self._at(self.plan.keys[0]), self._at(self.plan.places[0])
         self._encode(keys)
-        lanes = f.target.lanes(np.dtype(f"u{self.layout.key_bits // 8}"))
+        lanes = f.target.lanes(np.dtype(f"u{self.plan.key_bits // 8}"))
         vectors = -(-length // lanes)
         for first, stop, count in _groups(vectors):
             with counted(f, first * lanes, stop * lanes, count * lanes) as group:
@@ -284,10 +216,9 @@ class _Sorter:
 
     def _by_partitions(self, dtype: np.dtype) -> None:
         f, length = self.f, self.length
-        nbytes = _words_bytes(self.routine, f.target, dtype)
-        words, spare, stack = (self._at(number * nbytes) for number in range(3))
+        words, spare, stack = (self._at(number * self.plan.words_bytes) for number in range(3))
         self._each(words, dtype, self._to_words)
-        work = quicksort.work(f.target, dtype, length)
+        work = partitions.work(f.target, dtype, length)
         left = f.call(quicksort.sorter(f.module, dtype), "i64", words, spare, stack, length, work)
 
         def by_digits() -> list[Value]:
@@ -350,20 +281,20 @@ class _Sorter:
 
     def _by_digits(self) -> None:
         f = self.f
-        keys = [self._at(place) for place in self.layout.keys]
-        places = [self._at(place) for place in self.layout.places]
+        keys = [self._at(place) for place in self.plan.keys]
+        places = [self._at(place) for place in self.plan.places]
         self._encode(keys[0])
         if self.routine.indices:
             with counted(f, 0, self.length) as loop:
                 f.store(f.resized(loop.index, "i32"), f.offset(places[0], loop.index, "i32"))
         self._count(keys[0])
         now = [keys[0], keys[1], places[0], places[1]]
-        for digit in range(self.layout.key_bits // DIGIT):
+        for digit in range(self.plan.key_bits // DIGIT):
             now = self._pass(digit, now)
         self._finish(now[0], now[2])
 
     def _counts(self, digit: int) -> Value:
-        return self._at(self.layout.counts + 4 * BUCKETS * digit)
+        return self._at(self.plan.counts + 4 * BUCKETS * digit)
 
     def _digit(self, key: Value, digit: int) -> Value:
         f = self.f
@@ -372,7 +303,7 @@ class _Sorter:
         return f.binary("and", moved, integer(BUCKETS - 1))
 
     def _count(self, keys: Value) -> None:
-        f, digits = self.f, range(self.layout.key_bits // DIGIT)
+        f, digits = self.f, range(self.plan.key_bits // DIGIT)
         with counted(f, 0, BUCKETS * len(digits)) as loop:
             f.store(integer(0, COUNT), f.offset(self._counts(0), loop.index, COUNT))
         with counted(f, 0, self.length) as loop:

@@ -22,7 +22,6 @@ from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce
 from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.emit.square_root import square_root
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
-from staticgrad.compiler.machine.target import Target
 
 STEPS = 60  # of QL for one eigenvalue
 SWEEPS = 40
@@ -81,11 +80,6 @@ def _sign_of(f: Function, dtype: np.dtype, row: Value, width: int) -> Value:
 
 
 # -- eigenvalues ----------------------------------------------------------------------------------------------------
-
-
-def symmetric_scratch_bytes(routine: Symmetric, target: Target) -> int:
-    """The matrix, and four vectors."""
-    return (routine.size**2 + 4 * routine.size) * routine.dtype.itemsize
 
 
 def write_symmetric(f: Function, routine: Symmetric, pointers: Sequence[Value]) -> None:
@@ -235,13 +229,6 @@ class _Eigen:
 
 
 # -- singular values ------------------------------------------------------------------------------------------------
-
-
-def singular_scratch_bytes(routine: Singular, target: Target) -> int:
-    """The columns, their squared lengths and the factors of reflections, and the right vectors if they are not
-    wanted."""
-    n, m = routine.columns, routine.rows
-    return (n * m + 2 * n) * routine.dtype.itemsize
 
 
 def write_singular(f: Function, routine: Singular, pointers: Sequence[Value]) -> None:

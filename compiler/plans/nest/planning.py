@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from staticgrad.base.extents import highest, is_open, largest
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.axes import is_far, loop_order, still_axis, tiled_axis, transposed_axis
 from staticgrad.compiler.plans.nest.columns import column_count
@@ -50,6 +51,16 @@ PANEL_CHUNKS = 8
 PANEL_VECTORS = 4
 # Rows of a chunk of transposed loads: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
+
+
+PlannedNest = PlannedKernel[Nest, NestPlan]
+
+
+def planned(nest: Nest, target: Target) -> PlannedNest:
+    """The nest with its plan."""
+    plan = plan_nest(nest, target)
+    nbytes = 0 if plan is None else plan.scratch_bytes
+    return PlannedKernel(nest, plan, is_shared=plan is not None and plan.share is not None, worker_bytes=nbytes)
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:

@@ -1,0 +1,1 @@
+"""The plans of routines on the pieces of a batch."""
