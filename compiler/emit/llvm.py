@@ -279,7 +279,7 @@ class CountedLoop:
         self._next = list(values)
 
     def following(self) -> list[Value]:
-        """What ``next`` was told."""
+        """The carried values that ``next`` was told."""
         found = self._next if self._next is not None else []
         if len(found) != len(self.carried):
             raise ValueError("the loop carries values but its body did not set the next ones")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
-from staticgrad.runtime.parts.entry_code import CallMemory, EntryCode
+from staticgrad.runtime.parts.entry_code import EntryMemory, EntryWriter
 from staticgrad.runtime.parts.entry_words import (
     DATA,
     DIMS,
@@ -68,7 +68,7 @@ class CallArrays:
     """Writes what a call does with the arrays that it is given and returns. ``fits`` and ``apart`` are the names of the
     functions of ``write_fits`` and ``write_apart``."""
 
-    def __init__(self, code: EntryCode, memory: CallMemory, fits: str, apart: str) -> None:
+    def __init__(self, code: EntryWriter, memory: EntryMemory, fits: str, apart: str) -> None:
         self.code = code
         self.memory = memory
         self.f = code.f

@@ -13,7 +13,7 @@ from staticgrad.runtime.parts.entry_words import API, DATA, RECORD, EntryWord
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
 
 
-class EntryCode:
+class EntryWriter:
     """Writes into ``PyObject *enter(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)``."""
 
     def __init__(self, f: Function) -> None:
@@ -101,9 +101,9 @@ class EntryCode:
 
 
 @frozen
-class CallMemory:
-    """What a call keeps on the stack: its results as ``objects`` and where their data lie (``made``), one reference of
-    what is returned (``answer``), where the data of feeds lie (``given``), room for those that are numbers of Python
+class EntryMemory:
+    """The memory of a call on the stack: its results as ``objects`` and where their data lie (``made``), one reference
+    of what is returned (``answer``), where the data of feeds lie (``given``), room for those that are numbers of Python
     (``numbers``), and for one more (``spare``)."""
 
     objects: Value
@@ -114,7 +114,7 @@ class CallMemory:
     spare: Value
 
 
-def call_memory(code: EntryCode) -> CallMemory:
+def call_memory(code: EntryWriter) -> EntryMemory:
     """Room on the stack for a call."""
     f = code.f
     leaves, feeds = code.at(EntryWord.LEAVES), code.at(EntryWord.FEEDS)
@@ -123,4 +123,4 @@ def call_memory(code: EntryCode) -> CallMemory:
     answer = f.emit("ptr", "alloca ptr, align 8")
     given = f.emit("ptr", f"alloca ptr, {feeds}, align 8")
     numbers = f.emit("ptr", f"alloca i64, {feeds}, align 8")
-    return CallMemory(objects, made, answer, given, numbers, f.emit("ptr", "alloca i64, align 8"))
+    return EntryMemory(objects, made, answer, given, numbers, f.emit("ptr", "alloca i64, align 8"))

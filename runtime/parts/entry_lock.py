@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import Value, integer
-from staticgrad.runtime.parts.entry_code import EntryCode
+from staticgrad.runtime.parts.entry_code import EntryWriter
 from staticgrad.runtime.parts.entry_words import DRAWS, EntryWord
 from staticgrad.runtime.parts.locks import BRIEF
 from staticgrad.runtime.parts.locks import LockWord as Lock
@@ -12,7 +12,7 @@ from staticgrad.runtime.parts.locks import LockWord as Lock
 class CallLock:
     """Writes what a call does with the session's lock."""
 
-    def __init__(self, code: EntryCode) -> None:
+    def __init__(self, code: EntryWriter) -> None:
         self.code = code
         self.f = code.f
 

@@ -10,7 +10,7 @@ from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.slots import INTERRUPTED
 from staticgrad.runtime.parts.entry_arrays import CallArrays, write_apart, write_fits
-from staticgrad.runtime.parts.entry_code import CallMemory, EntryCode, call_memory
+from staticgrad.runtime.parts.entry_code import EntryMemory, EntryWriter, call_memory
 from staticgrad.runtime.parts.entry_lock import CallLock
 from staticgrad.runtime.parts.entry_words import DATA, TYPE, EntryWord, Field
 from staticgrad.runtime.parts.machinery import part_text
@@ -34,7 +34,7 @@ def _write_enter(module: IRModule) -> None:
     of a call."""
     fits, apart = write_fits(module), write_apart(module)
     f = module.function("enter", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
-    code = EntryCode(f)
+    code = EntryWriter(f)
     memory, lock = call_memory(code), CallLock(code)
     arrays = CallArrays(code, memory, fits, apart)
     code.take_words()
@@ -64,7 +64,7 @@ def _write_enter(module: IRModule) -> None:
 class _ProgramRun:
     """Writes the run of the program in a call."""
 
-    def __init__(self, code: EntryCode, memory: CallMemory, lock: CallLock) -> None:
+    def __init__(self, code: EntryWriter, memory: EntryMemory, lock: CallLock) -> None:
         self.code = code
         self.memory = memory
         self.lock = lock

@@ -91,7 +91,7 @@ class Accumulators:
         return [neutral(self.f, kind, dtype, type_) for kind, _, dtype, type_ in reduces]
 
     def added(self, scope: LoopScope, total: Sequence[Value], part: Sequence[Value]) -> list[Value]:
-        """What two parts of the turns have gathered, as one."""
+        """The accumulators of two parts of the turns, combined."""
         reduces = [self.reduce(number) for number, _ in _slots(scope)]
         each = zip(reduces, total, part, strict=True)
         return [combine(self.f, kind, dtype, a, b) for (kind, _, dtype), a, b in each]
