@@ -52,6 +52,7 @@ nitpick_ignore_regex = [
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"TypeAliasForwardRef"),  # one of SAID in another type
     ("py:class", r"Picture"),  # what notebooks show
+    ("py:class", r"Level"),  # strings that exe.text's docstring lists
     ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     # Told of where they are made.

@@ -5,7 +5,7 @@
 
 The texts are checked in, as users need no C compiler: a change of a ``.c`` file, or of a constant or record of the
 Python module that it belongs to, is followed by ``make parts``. Each text begins with a digest of what it was made of,
-so that ``tests/test_parts.py`` finds out without a compiler that it is older.
+so that ``tests/runtime/test_parts.py`` finds out without a compiler that it is older.
 
 What clang writes is for one machine and says much that the code generator need not know. ``cleaned`` leaves the
 functions alone: no layout of data, no attributes, no metadata. Nothing in the parts depends on them: they have no

@@ -131,14 +131,11 @@ _lock = reentrant_lock()
 
 @functools.cache
 def _module() -> NativeModule:
-    names = (
+    module = native_part(
+        __file__,
         "threads",
         "systems_linux" if sys.platform == "linux" else "systems",
         PROCESSORS.get(host_arch(), "processors"),
-    )
-    module = native_part(
-        __file__,
-        *names,
         quick=False,  # the workers' loops are on the way of every shared kernel
         MONOTONIC=time.CLOCK_MONOTONIC,
         SIG_SETMASK=int(signal.SIG_SETMASK),

@@ -96,8 +96,8 @@ def test_another_machine_does_not_run_it(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_workers_take_over_the_floating_point_modes_of_aarch64(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = []
 
-    def part(file: str, *names: str, quick: bool, **known: object) -> None:
-        texts.extend(machinery.part_text(file, name, **known) for name in names)
+    def part(file: str, *names: str, quick: bool, **numbers: int) -> None:
+        texts.extend(machinery.part_text(file, name, **numbers) for name in names)
         raise NotImplementedError
 
     monkeypatch.setattr(threads, "host_arch", lambda: "aarch64")
