@@ -8,6 +8,7 @@ staging and prefetches, which its emitter writes down.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from staticgrad.base.frozen import frozen
@@ -63,3 +64,12 @@ class PlannedKernel(Generic[K_co, P_co]):
 
 
 Planned = PlannedKernel[Kernel, KernelPlan]  # of any family
+
+
+def choice_text(candidates: Sequence[tuple[float, str]]) -> str:
+    """The estimated cycles of the plan that is taken, the first of ``candidates``, and how much longer the others seem
+    to take; empty if there are none."""
+    if not candidates:
+        return ""
+    (cycles, taken), *others = candidates
+    return f"{taken} {cycles:.3g} cycles" + "".join(f"; {other} {c / cycles:.2f} times that" for c, other in others)

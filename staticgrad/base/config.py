@@ -36,7 +36,7 @@ SWITCHES = {
         Switch("PRINT_AFTER", "", (), "comma-separated names of passes after which the graph is printed"),
         Switch("DUMP_DIR", "", (), "write every stage of every compilation into a numbered file there"),
         Switch("EXPLAIN", "0", ("0", "1"),
-               "the text of kernels tells which plans of a convolution lost, and by how much"),
+               "the text of kernels tells which plans of a product or convolution lost, and by how much"),
         Switch("DEBUG", "0", ("0", "1", "2", "3", "4", "5"),
                "how much of a compilation is told on stderr; from `1` on tracebacks have all frames"),
         Switch("THREADS", "", (), "the default of `Session(num_threads=)`"),

@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.machine.target import named
+from staticgrad.compiler.emit.families import plan_kernel
+from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.machine.target import TARGETS, named
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -128,3 +131,21 @@ def test_kernels_are_run_in_this_way(declare: Callable[[], Declared], golden: Ca
     program = compile_region(region, CompileOptions(named("avx512"), workers=2, prepares=True))
     text = "\n".join(flow.text for flow in program.flows)
     golden(f"plan_{declare.__name__}.txt", re.sub(r"  # .*", "", text) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "taken"),
+    [(1000, 5, 30, "of the transpose"), (64, 64, 64, "tiles 8x32 of 64x64 "), (64, 3, 256, "4 terms side by side")],
+)
+def test_the_text_of_a_product_tells_which_blockings_lost_where_that_is_asked_for(
+    m: int, n: int, k: int, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Contraction(np.dtype("float32"), (), m, n, k, (k, 1), (n, 1), (n, 1))
+    usual = plan_kernel(kernel, TARGETS["avx512"]).text
+    monkeypatch.setenv("STATICGRAD_EXPLAIN", "1")
+    text = plan_kernel(kernel, TARGETS["avx512"]).text
+    first, *lost = text.removeprefix(f"{usual}\nchoice: ").split("; ")
+    assert taken in first
+    times = [re.fullmatch(r"tiles .* ([\d.]+) times that", each) for each in lost]
+    assert lost
+    assert all(found is not None and float(found[1]) >= 0.95 for found in times)  # turning has to pay

@@ -96,6 +96,24 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
     return Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
 
 
+def compared(given: Orientation, target: Target) -> list[tuple[float, str]]:
+    """The ways in which a product can be computed and their estimated cycles, the one that is taken first, then those
+    with the fewest; none where a rule decides: dot products are taken wherever they can be."""
+    if 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+        return []
+    narrow = narrow_way(given, target)
+    taken = (_prefers_swap(given, target), 1) if narrow is None else (narrow[0], narrow[1].terms)
+    found = []
+    for turned, way in ((False, given), (True, given.swap())):
+        usual = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+        both = [(_tiled_cycles(way, usual, turned=turned), usual), *_narrow(way, target, turned=turned)]
+        for cycles, tiling in both:
+            terms = f", {tiling.terms} terms side by side" * (tiling.terms > 1)
+            text = f"{tiling.text}{' of the transpose' * turned}{terms}"
+            found.append(((turned, tiling.terms) != taken, cycles, text))
+    return [(cycles, text) for _, cycles, text in sorted(found)]
+
+
 def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
     """The tiling that a blocking stands for, in the orientation that it says."""
     return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)

@@ -26,15 +26,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.base import config
 from staticgrad.base.extents import at_most, is_open, is_same, largest, lowest, open_sizes
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
-from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.kernels.planned import PlannedKernel, choice_text
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, wanted_chunks
 from staticgrad.compiler.plans.contraction.blocking import (
     Orientation,
+    compared,
     dots_swap,
     given_orientation,
     is_worth_packing,
@@ -243,7 +245,16 @@ def planned(kernel: Contraction, target: Target) -> PlannedContraction:
         packs=scratch <= target.sized(target.machine.packing_bytes, 0),
         raw_strides=kernel.c_strides if kernel.store_raw else plan.raw_strides,
         packed_bytes=plan.whole_b_bytes if kernel.packed is not None else 0,
+        choice=_choice(kernel, target) if config.get("EXPLAIN") == "1" else "",
     )
+
+
+def _choice(kernel: Contraction, target: Target) -> str:
+    """The estimates by which the blocking of the greatest sizes was chosen; none of one that was measured or follows
+    from a packed operand."""
+    if kernel.blocking is not None or kernel.packed is not None:
+        return ""
+    return choice_text(compared(given_orientation(largest(kernel)), target))
 
 
 def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:

@@ -23,7 +23,7 @@ from staticgrad.base import config
 from staticgrad.base.extents import OpenSize, OpenSizeError, largest, narrowed, open_sizes
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
-from staticgrad.compiler.kernels.planned import Planned, PlannedKernel
+from staticgrad.compiler.kernels.planned import Planned, PlannedKernel, choice_text
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.convolution.forward import ForwardPlan
 from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
@@ -87,9 +87,8 @@ class ConvolutionPlanner:
 
     def _explained(self, kernel: Convolution, target: Target) -> str:
         """The classes of plans that can run a kernel of the greatest sizes, and their estimated cycles."""
-        (least, first), *others = _candidates(self.kinds, replace(largest(kernel), epilogue=None), target)
-        lost = "".join(f"; {type(other).__name__} {cycles / least:.2f} times that" for cycles, other in others)
-        return f"{type(first).__name__} {least:.3g} cycles{lost}"
+        found = _candidates(self.kinds, replace(largest(kernel), epilogue=None), target)
+        return choice_text([(cycles, type(plan).__name__) for cycles, plan in found])
 
 
 @functools.lru_cache(maxsize=4096)
