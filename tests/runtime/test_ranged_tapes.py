@@ -16,6 +16,7 @@ from staticgrad.base.extents import OpenSizeError, open_sizes
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.tapes.plan import BackwardPlan, TapePlan
 from staticgrad.errors import GraphError
+from staticgrad.runtime.session.inspection import Inspection
 
 F = sg.float64
 SIZES = (5, 7, 16, 1, 2, 17, 30, 32, 3)
@@ -133,7 +134,7 @@ def test_a_new_size_compiles_nothing_and_derives_nothing(g: sg.Graph, monkeypatc
     count = sess.compile_count
     monkeypatch.setattr(TapePlan, "__init__", None)
     monkeypatch.setattr(TapePlan, "backward", None)
-    monkeypatch.setattr(sg.Session, "_look_at", None)
+    monkeypatch.setattr(Inspection, "look", None)
     for size in (1, 6, 16, 5):
         sess.zero_grad()
         sess.forward(net.a, net.feeds(size)).backward(net.a)
