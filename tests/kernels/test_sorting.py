@@ -109,7 +109,7 @@ def test_long_rows_as_numpy(name: str, gives_up: bool, code: str, monkeypatch: A
     monkeypatch.setenv("STATICGRAD_TARGET", name)
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     if gives_up:
-        monkeypatch.setattr(quicksort, "work", lambda *_: 0)
+        monkeypatch.setattr(partitions, "work", lambda *_: 0)
     rng, dtype = np.random.default_rng(3), np.dtype(code)
     for rows, length in ((2, sorting.RANKED + 1), (20, sorting.BESIDE + 1)):
         values = rng.integers(0, 2**32, (rows, length)).astype(dtype)
