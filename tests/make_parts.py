@@ -105,7 +105,7 @@ def header(source: str, modules: Sequence[ModuleType]) -> str:
     Raises:
         ValueError: two modules give a name that the source uses another meaning.
     """
-    used = set(re.findall(r"\w+", source)) - set(FILLED.findall(source))
+    used = set(re.findall(r"(?<![\w>.])\w+", source)) - set(FILLED.findall(source))  # not members of records
     known: dict[str, object] = {}
     for module in modules:
         for name, value in vars(module).items():

@@ -1,1 +1,1 @@
-"""Program in, LLVM IR out. llvmlite is imported here and where code is loaded, nowhere else."""
+"""Planned kernels and steps come in, LLVM IR goes out, as text: llvmlite is imported where code is generated."""

@@ -29,7 +29,7 @@ from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.machine.target import Target
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
-PAGE = 4096  # bytes that a guard page behind a stack has at least
+PAGE = 4096  # bytes that a guard page after a stack has at least
 SCALAR_TYPES = {
     "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
     "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16",
@@ -411,7 +411,7 @@ class Function:
     def stack(self, nbytes: int) -> Value:
         """The address of ``nbytes`` on the stack until the function returns; it has not opened a block yet. A stack
         that is too short for them ends the process: where a page without access ends a stack, each page is
-        touched, so that none is written behind the last."""
+        touched, so that none is written past the last."""
         if nbytes >= PAGE and self.target.isa.guarded:
             self._attributes = '#0 "probe-stack"="inline-asm"'
         return self.emit("ptr", f"alloca [{nbytes} x i8], align 64")
@@ -608,7 +608,7 @@ class Function:
         return self.splat(self.opaque(loaded) if by_lane else loaded, lanes)
 
     def offset(self, pointer: Value, index: Index, element: str) -> Value:
-        """The address of element ``index`` behind ``pointer``."""
+        """The address of element ``index`` from ``pointer``."""
         if is_number(index, 0):
             return pointer
         return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")

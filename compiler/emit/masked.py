@@ -28,7 +28,7 @@ def store(f: Function, value: Value, pointer: Value, mask: Value | None) -> None
     """Store the lanes where ``mask`` is on, all of them without one.
 
     LLVM makes a scalar store of a single lane that it knows to be on, as wide as the elements were before they were
-    cut short, over what lies behind (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
+    cut short, over what lies after it (20 to 22, with AVX-512). So a lane that a literal has on alone is stored by
     itself here, and where LLVM may find out more of a mask than its text says, it does not see what was cut."""
     element = element_of(value.type)
     if mask is None:
@@ -81,7 +81,7 @@ def _by_signs(f: Function, type_: str, mask: Value) -> bool:
 
 def _registers(f: Function, type_: str, mask: Value) -> Iterator[tuple[int, str, Value]]:
     """The registers that a vector takes, of 16 bytes at least: the first lane of each, its type, and the mask of
-    its lanes as signs; lanes behind the last are off."""
+    its lanes as signs; lanes past the last are off."""
     signed, lanes = SIGNED_MOVES[element_of(type_)], lanes_of(type_)
     width = min(f.target.isa.vector_bytes // signed.nbytes, max(lanes, 16 // signed.nbytes))
     off = Value("zeroinitializer", mask.type)

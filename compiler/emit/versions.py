@@ -1,10 +1,7 @@
-"""Versions of a kernel: what is best for the greatest sizes of a range may be slow for small ones.
+"""Versions of a kernel: the function that calls the one of the version for the size of a call, so that the result of a
+size is always the same.
 
-Input: a kernel with open sizes, and where the range of one of them is cut in parts. Output: a planned kernel with a
-plan for each part, complete and made for the sizes of that part alone; one for a single size is planned as if that were
-known. The function of the kernel calls the one for the size of a call, so the result of a size is always the same.
-
-Whether and where a range is cut is for the family of the kernel to say.
+Input: a kernel planned in versions, and the names of their functions. Output: the function in the module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Versions of a kernel: parts of the range of an open size, each with the plan that is best there."""
+"""Versions of a kernel: what is best for the greatest sizes of a range may be slow for small ones.
+
+Input: a kernel with open sizes, and where the range of one of them is cut in parts. Output: a planned kernel with a
+plan for each part, complete and made for the sizes of that part alone; one for a single size is planned as if that were
+known. Whether and where a range is cut is for the family of the kernel to say.
+"""
 
 from __future__ import annotations
 

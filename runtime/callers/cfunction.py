@@ -8,7 +8,7 @@ The program is compiled once more, as one that keeps nothing from call to call. 
 memory (``CWord``), so that their machine code is kept on disk like that of programs. A call has its memory on the
 stack, or, if it takes more than 64 KiB in all, in a block of its thread that all such functions share and that goes
 when the thread ends (``blocks.c``). The session's variables are copied when the function is made and by ``refresh``:
-calls that are under way then still read the old copies, which are given up when none of them is left.
+calls that are under way then still read the old copies, which go at the first ``refresh`` that finds none of them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from staticgrad.compiler.program.slots import (
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.callers.cfunction_text import CWord, Form, SignatureName, text
+from staticgrad.runtime.parts.entry import order
 from staticgrad.runtime.parts.machinery import native_part, once
 from staticgrad.runtime.running.state import SessionState
 
@@ -187,6 +188,7 @@ class CFunction:
             self._old.append(self._kept)
             self._kept = [table, arrays]
             self._words[CWord.TABLE] = table.ctypes.data  # one store: a call sees the old table or the new one
+            order()  # a call counts itself, then looks at the table: of the two at least one sees the other
             if not self._words[CWord.CALLS]:
                 self._old.clear()
 

@@ -2,7 +2,7 @@
    array. */
 #include "part.h"
 
-/* Offsets of the fields of an object, as entry_words.py has them: its type, and what lies behind its head. */
+/* Offsets of the fields of an object, as entry_words.py has them: its type, and what follows its head. */
 FILLED(TYPE);
 FILLED(DATA);
 

@@ -1,4 +1,4 @@
-; Made of foreign.c by make parts, from 225c0199bd29c922. Do not edit.
+; Made of foreign.c by make parts, from eb6f53923224deab. Do not edit.
 
 %struct.Tensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 }
 %struct.Field = type { i64, i64, i64, i64, i64, i64, i64 }

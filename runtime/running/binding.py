@@ -21,7 +21,6 @@ from staticgrad.base.types import (
     exact_array,
     is_floating,
     is_weak,
-    symbols_of,
     unify,
 )
 from staticgrad.graph.graph import Node, Tensor
@@ -215,11 +214,6 @@ def known_symbols(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> frozens
             if not isinstance(size, int) and isinstance(actual, int):
                 unify(size, actual, known, f"{x.name!r}")
     return frozenset(known)
-
-
-def ends_of(tensors: Sequence[Tensor], symbol: Symbol) -> tuple[int, ...]:
-    """The ends of the ranges of a size, as the feeds declare them; none where nothing is said."""
-    return next((s.ends for x in tensors for s in symbols_of(x.shape) if s == symbol and s.ends), ())
 
 
 def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor, TensorType]:

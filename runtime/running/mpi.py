@@ -167,9 +167,10 @@ def failure(operations: Sequence[Array], memory: object) -> str:
     """The words for what went wrong in one of these collective operations, whose operands lie in ``memory``."""
     words = next((words for words in operations if words[CollectiveWord.STATUS]), None)
     status = 0 if words is None else int(words[CollectiveWord.STATUS])
+    if words is not None:
+        words[CollectiveWord.STATUS] = 0  # before the frame is used again
     if words is None or status == TOO_LONG:
         return f"expected at most {MOST} elements, which is as far as MPI counts, actual more: reduce it in parts"
-    words[CollectiveWord.STATUS] = 0
     if status == OUT_OF_STEP:
         return FINISHED
     here = world()

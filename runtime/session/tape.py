@@ -12,7 +12,7 @@ The residuals lie in one block of memory, the outputs apart. One after the other
     released  when that backward has run: nothing can read it any more
 
 The block is released with the last of them, or when the tape is closed. Nothing is donated to a backward that may fail
-or runs inside of another one of the tape: what it is the last to read is released without. Where a backward is
+or runs inside of another one of the tape: residuals that it reads last are released, not donated. Where a backward is
 interrupted that something was donated to, the tape is torn, and refuses all further ones.
 
 A plan may serve ranges of sizes. Then so do its programs; residuals lie where they have room at the greatest sizes, for

@@ -7,7 +7,7 @@ of its own. Inside of a compiled JAX program a call is a custom call of XLA's ty
 To JAX each program is a primitive with parameters ``program`` and ``batch``, the sizes of the axes by which it is
 batched. Its rules are these:
 
-    abstract     the types of the program's results, behind the axes of the batch
+    abstract     the types of the program's results, after the axes of the batch
     lowering     a custom call; only here, on the CPU, a program is compiled
     jvp          a call of the program of tangents; where the results are one number, of the program of value and
                  slopes, whose products with the tangents JAX adds up
@@ -320,7 +320,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: _JaxProgra
 
 
 def _contracted(slope: Any, tangent: Any, axes: int) -> Any:
-    """The sum of products over the axes behind those of the batch."""
+    """The sum of products over the axes after those of the batch."""
     return jnp.sum(slope * tangent, axis=tuple(range(axes, slope.ndim)))
 
 

@@ -217,7 +217,7 @@ class Optimizer(metaclass=AbstractAnswering):
             distributed: step down the mean of the gradients of all ranks (``sg.distributed``), each of which is fed
                 data of its own. Before a program with such a step runs first in a session (at ``sess.compile`` or at
                 the first run), all variables that it reads or writes get rank 0's values.
-            buckets: in how many vectors the gradients are reduced. One is reduced behind the backward; several are
+            buckets: in how many vectors the gradients are reduced. One is reduced after the backward; several are
                 started as soon as their gradients are there, and waited for before the first update.
             shards: a number that the number of ranks divides. The batch, one open size that all ranks are fed equal
                 parts of, is divided into that number of shards, whose gradients are added in a fixed order: the same

@@ -108,7 +108,7 @@ class Tokens:
         return int(text)
 
     def sequence(self, end: str, item: Callable[[Tokens], Any]) -> list[Any]:
-        """Items with commas between them up to ``end``; the opening mark is behind us."""
+        """Items with commas between them up to ``end``; the opening mark has been read."""
         items: list[Any] = []
         while not self.accept(end):
             if items:

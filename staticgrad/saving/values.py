@@ -152,7 +152,7 @@ class TextValues:
         return resolve(Made(name, self.fields(t)))
 
     def operands(self, t: Tokens) -> tuple[Any, Any]:
-        """Two values up to a bracket; the opening one is behind us."""
+        """Two values up to a bracket; the opening one has been read."""
         first = self.value(t)
         t.expect(",")
         second = self.value(t)

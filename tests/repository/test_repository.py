@@ -106,7 +106,7 @@ def built(what: str, source: Path, into: Path) -> Path:
     return into / done.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_a_source_distribution_has_what_its_tests_speak_of(tmp_path: Path) -> None:
     pytest.importorskip("setuptools", minversion="77")
     copy = tmp_path / "copy"
@@ -200,7 +200,7 @@ MOST_VAGUE = 20  # places in the product: idioms, such as "so many that …"
 def test_sentences_of_the_product_say_numbers_and_who_acts() -> None:
     found = []
     for path in sorted({path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*")}):
-        if path.suffix in (".py", ".ll"):
+        if path.suffix in (".py", ".c", ".h"):
             text = path.read_text(encoding="utf-8")
             lines = (text[: match.start()].count("\n") + 1 for match in VAGUE.finditer(text))
             found += [f"{path.relative_to(ROOT)}:{line}" for line in lines]

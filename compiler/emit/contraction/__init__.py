@@ -1,1 +1,1 @@
-"""Contraction kernels: the orientation and the tiles (``blocking``), the plan, and the function (``kernel``)."""
+"""Contraction kernels: the function of a planned one (``kernel``), and the packing of its operands."""

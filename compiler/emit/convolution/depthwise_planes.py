@@ -49,7 +49,7 @@ def _each(
     block: Index,
     ahead: int,
 ) -> Iterator[tuple[Index, Value]]:
-    """Channels of an image, and the frame or plane of each; ``ahead`` is how far behind the first those lie that
+    """Channels of an image, and the frame or plane of each; ``ahead`` is how far from the first those lie that
     come after all that are framed at a time."""
     f, (_, s_c, s_h, _) = writer.f, layout.image.strides
     if layout.rows == 0:

@@ -33,7 +33,7 @@ def _pack(
     packing: WeightPacking, writer: ConvolutionWriter, phases: Sequence[Phase], to: Value, buffer: Value, group: Index,
     panel: Index,
 ) -> None:  # fmt: skip
-    """Pack one panel of some phases, where it belongs behind ``to``; what it lacks of filters is zero."""
+    """Pack one panel of some phases, where it belongs from ``to`` on; what it lacks of filters is zero."""
     f, tiling = writer.f, phases[0].tiling
     places = [
         writer.at(f.offset(to, phase.packed, writer.element),

@@ -208,7 +208,7 @@ class _WeightTile(_PlaneTileWriter):
 def frame_rows(f: Function, dtype: np.dtype, deals: int, *operands: Index, exact: bool = False) -> None:
     """Bring rows of an image into a frame: ``(to, other, to_row, source, source_row, rows, columns, ahead)``.
 
-    The lines ``ahead`` elements behind those that are read, which the next frame needs, are prefetched.
+    The lines ``ahead`` elements after those that are read, which the next frame needs, are prefetched.
 
     With ``deals`` 2 the pixels of a row go to ``to`` and ``other`` by turns. Whole vectors are written: zeros follow
     what is left of a row, for which the frame has room. Where it has none, ``exact`` writes only the pixels that go to

@@ -64,7 +64,7 @@ class PrefetchLines:
     def of_rows(
         writer: ConvolutionWriter, base: Value, channels: int, rows: int, columns: int, strides: tuple[int, int, int]
     ) -> list[PrefetchLines]:
-        """Whole rows of an image (strides c, h, w) that lie behind each other, in all channels."""
+        """Whole rows of an image (strides c, h, w) that follow each other, in all channels."""
         s_c, s_h, s_w = strides
         if channels * rows == 0:
             return []

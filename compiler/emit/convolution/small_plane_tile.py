@@ -70,7 +70,7 @@ class _LoadedRows:
         while len(rows) > 2:
             rows = [joined(f, pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
         inside = [0 <= column < width for column in columns]
-        zero = width if width < self.lanes else 0  # a lane behind the pixels of a row, where there are any
+        zero = width if width < self.lanes else 0  # a lane past the pixels of a row, where there are any
         lanes = [column if is_inside else zero for column, is_inside in zip(columns, inside, strict=True)]
         order = [group * self.lanes + lane for group in range(len(numbers)) for lane in lanes]
         value = f.shuffle(rows[0], rows[1] if len(rows) == 2 else None, order)

@@ -3,7 +3,7 @@
 Input: a ``Strip``, and a range of rows of the result. Output: the rows of the image that these need, copied into the
 strip.
 
-Images as users hold them, in planes, are scattered: the rows of a block are as many pieces of memory as there are
+Images as users hold them, in planes, are scattered: the rows of a block are one piece of memory for each of the
 channels. While a block is computed, the lines of the next one are prefetched, a few between any two tiles, so that
 bringing images into this form and results out of it costs what it costs from the second cache.
 """

@@ -49,7 +49,7 @@ class ConvolutionWriter:
         return self.result
 
     def at(self, base: Value, *terms: Range) -> Value:
-        """The element at ``Σ index·stride`` behind ``base``."""
+        """The element at ``Σ index·stride`` from ``base``."""
         total: Index = 0
         for index, stride in terms:
             total = self.f.add(total, self.f.mul(index, stride))

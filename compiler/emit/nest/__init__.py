@@ -1,1 +1,1 @@
-"""Nest kernels: what a nest says (``facts``), how it is run (``plan``), and the function (``kernel``)."""
+"""Nest kernels: the function of a planned nest (``kernel``), by loops, values and memory."""

@@ -43,7 +43,7 @@ class Loops:
     """The loops of one nest in one function.
 
     Args:
-        bounds: of a ranged nest, the first index of each dimension and the one behind the last.
+        bounds: of a ranged nest, the first index of each dimension and the one past the last.
         window: the chunk that the function runs, if the nest is shared.
     """
 

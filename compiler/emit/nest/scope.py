@@ -26,7 +26,7 @@ class VectorBlock:
 
 
 PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
-Rows = tuple[Index, Index]  # the first, and the one behind the last
+Rows = tuple[Index, Index]  # the first, and the one past the last
 
 
 @frozen

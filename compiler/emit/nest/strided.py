@@ -71,7 +71,7 @@ class StridedLanes:
             masked.store(self.f, part, place, mask)
 
     def _mask(self, scope: LoopScope, step: int, start: int) -> Value | None:
-        """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""
+        """The lanes of the vector at ``start`` that do not lie past the last element of the block."""
         block = scope.block
         if block.mask is None:
             return None

@@ -123,7 +123,7 @@ def _prefixes(f: Function, dtype: np.dtype, kind: ReduceKind, value: Value, neut
 
 def write_together(f: Function, routine: Cumulation, pointers: Sequence[Value], count: Value) -> None:
     """The body of ``void(ptr operand, ptr result, ptr scratch, i64 count)`` of ``count`` columns one after the other.
-    The last ones, where they are fewer than are run together, are copied to where there is room behind them."""
+    The last ones, where they are fewer than are run together, are copied to where there is room after them."""
     source, target = pointers[:2]
     if is_open(routine.length):
         _OpenColumns(f, routine, source, target, count).write()

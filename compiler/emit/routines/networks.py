@@ -4,7 +4,7 @@ The rows are transposed, so that a vector holds one element of each; then vector
 that depends on the length alone: merge exchange (Batcher, AFIPS 1968; Knuth, The Art of Computer Programming, 5.2.2,
 Algorithm M). Short rows stay in registers. The order is made stable by words that are all different: where indices are
 wanted, a key of 32 bits and its index are the halves of one word, and one of 64 bits has its index beside it. Rows of
-an open length are taken by the network of the next of a few lengths, with words behind their ends that come last, or in
+an open length are taken by the network of the next of a few lengths, with words past their ends that come last, or in
 memory by their own.
 """
 
@@ -311,7 +311,7 @@ class _Network:
             self._store(words, at)
 
     def _last(self, type_: str) -> Value:
-        """The word that is behind all others."""
+        """The word that comes after all others."""
         return self.f.const((1 << (int(element_of(type_)[1:]) - 1)) - 1, type_)
 
     def _exchange_some_in_memory(self) -> None:

@@ -198,7 +198,7 @@ class _Quicksort:
         self._in_registers([self._piece(v) for v in range(IN_REGISTERS)], _RegisterNetwork.sort)
 
     def _merge(self) -> None:
-        """``void merge(ptr words, i64 count)``: merge a block with what is behind it, which are in order each."""
+        """``void merge(ptr words, i64 count)``: merge a block with the one after it, each of which is in order."""
         pieces = [Lanes(self.type)] * IN_REGISTERS + [self._piece(v) for v in range(IN_REGISTERS, 2 * IN_REGISTERS)]
         self._in_registers(pieces, _RegisterNetwork.merge)
 
@@ -264,7 +264,7 @@ class _RegisterNetwork:
         self._swap(turns.index(max(turns)), self.lanes.index(bit))
 
     def _stage(self) -> None:
-        """Begin a block, behind which the code generator does not look for what it might know of bits: that takes it
+        """Begin a block, past which the code generator does not look for what it might know of bits: that takes it
         longer than all else."""
         label = self.f.label("stage")
         self.f.branch(label)

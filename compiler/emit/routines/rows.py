@@ -171,7 +171,7 @@ def negated(f: Function, x: Value) -> Value:
 def reflector(f: Function, dtype: np.dtype, x: Value, count: Index) -> tuple[Value, Value]:
     """Replace a row x by v, with v[0] = 1, such that (1 − tau·v·vᵀ)·x = beta·e₀; returns beta and tau.
 
-    The sign of beta is not that of x[0], and where nothing is behind x[0] tau is 0 (LAPACK's larfg).
+    The sign of beta is not that of x[0], and where nothing follows x[0] tau is 0 (LAPACK's larfg).
     """
     element = memory_type(dtype)
     first = f.load(element, x)

@@ -167,7 +167,7 @@ class _Eigen:
         def coupled(carried: Sequence[Value]) -> Value:
             (m,) = carried
             inside = f.compare("icmp slt", m, integer(self.n - 1))
-            here = f.select(inside, m, low)  # reads nothing behind the end
+            here = f.select(inside, m, low)  # reads nothing past the end
             after = f.binary("add", here, f.cast("zext", inside, f.word))
             size = f.binary("fadd", rows.magnitude(f, d.load(here)), rows.magnitude(f, d.load(after)))
             large = f.compare("fcmp ogt", rows.magnitude(f, self.beside.load(here)), f.binary("fmul", eps, size))

@@ -19,7 +19,7 @@ Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 @frozen
 class MatrixView:
-    """A matrix in memory: element (i, j) lies ``i·row + j·column`` elements behind ``base``."""
+    """A matrix in memory: element (i, j) lies ``i·row + j·column`` elements from ``base``."""
 
     f: Function
     dtype: np.dtype

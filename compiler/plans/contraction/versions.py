@@ -66,7 +66,7 @@ def _looked_at(size: OpenSize) -> list[int]:
 
 
 def _loss(kernel: Contraction, size: OpenSize, end: int, at: int, target: Target) -> float:
-    """The number of times as long that the plan for size ``end`` seems to take at another size as the one for that."""
+    """The estimated time at size ``at`` of the plan made for ``end``, over that of the plan made for ``at``."""
     known = largest(narrowed(kernel, size.number, at, at))
     if known.is_empty or known.k == 0:
         return 1.0

@@ -60,7 +60,7 @@ class ConvolutionPlanner:
     def _few_images(self, kernel: Convolution, size: OpenSize, target: Target) -> int | None:
         """The most images of a range that had better be done by a plan of another kind than many; None where there are
         none such. Gradients of weights are sums over all images, and what is worth doing for many of them, such as sums
-        in every lane, costs more than all else where there are two. Half as many as there may be are looked at, a
+        in every lane, costs more than all else where there are two. Half of the greatest number is looked at, a
         quarter, and so on."""
         many, limit = type(self.plan(kernel, target)), size.high // 2
         while limit >= size.low:
@@ -116,6 +116,6 @@ def _candidates(
 
 
 def takes_packed(kernel: Convolution, target: Target, number: int) -> bool:
-    """The kernel can be given operand ``number`` packed: the weights, where its plan packs all of them, which is then
-    of some bytes."""
+    """True if operand ``number`` is the weights, which can be given packed; a plan that does not pack all of them says
+    so by no ``packed_bytes``."""
     return number == 1

@@ -33,7 +33,7 @@ class Area:
 
 @frozen
 class Scratch:
-    """The scratch memory of a kernel: the areas that all workers use, one behind the other, then those of each
+    """The scratch memory of a kernel: the areas that all workers use, one after the other, then those of each
     worker."""
 
     shared: tuple[Area, ...] = ()
@@ -51,7 +51,7 @@ class Scratch:
 
     @property
     def text(self) -> str:
-        """The areas with their sizes, behind a semicolon."""
+        """The areas with their sizes, after a semicolon."""
         shared, own = (
             ", ".join(f"{area.name} {area.text}" for area in areas if area.nbytes * area.copies)
             for areas in (self.shared, self.own)

@@ -202,7 +202,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
 
 def _block_rows(kernel: Convolution, target: Target) -> int:
     """The rows of a block: a divisor of the image's height, so that all blocks are alike, that leaves few lanes idle,
-    and as many as the caches hold; better too many than idle lanes. All of an image of an open size."""
+    and no more than the caches hold; better too many than idle lanes. All of an image of an open size."""
     if is_open(kernel.out_height) or is_open(kernel.out_width):
         return kernel.out_height
     inputs, outputs = kernel.channels // kernel.groups, kernel.filters // kernel.groups

@@ -117,7 +117,7 @@ class SumChunks:
 
     @property
     def text(self) -> str:
-        """The text of the chunks, behind a semicolon; "" where there are none."""
+        """The text of the chunks, after a semicolon; "" where there are none."""
         if self.part:
             return f"; chunks of {self.part} with sums of their own"
         return f"; chunks of {self.share}" if self.share is not None else ""

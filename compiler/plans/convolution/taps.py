@@ -63,7 +63,7 @@ def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[Taps, ...], in
     start = min(low, default=0)
     moved = (replace(taps, origin=taps.origin - start if taps.number else 0) for taps in phases)
     end = max((highest(last + count) for last, count in high), default=1)
-    if is_open(size):  # all of y at least; the first phase has as many pixels as any
+    if is_open(size):  # all of y at least; no phase has more pixels than the first
         y = (kernel.out_height, kernel.out_width)[axis]
         end = y + max(0, most(max((last for last, _ in high), default=1) + phases[0].count - y))
     return tuple(moved), start, end - start

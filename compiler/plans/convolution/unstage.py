@@ -36,7 +36,7 @@ class UnitResult:
 
     @property
     def text(self) -> str:
-        """The text of the way in which rows get where they belong, behind a semicolon; "" where tiles write there."""
+        """The text of the way in which rows get where they belong, after a semicolon; "" where tiles write there."""
         return "" if self.direct else "; rows of the result by way of scratch memory"
 
     @property

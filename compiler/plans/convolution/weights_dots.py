@@ -133,7 +133,8 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
 def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
     """Channels and filters of a group in panels that fit the registers of a tile."""
     registers, temporaries = target.isa.registers, 2 if target.isa.fma else 3
-    most = max(1, (math.isqrt(4 * (registers - temporaries) + 1) - 1) // 2)  # as many filters, and sums of all pairs
+    # With the same number of filters, and the sums of all pairs.
+    most = max(1, (math.isqrt(4 * (registers - temporaries) + 1) - 1) // 2)
     channels = Panels.of(kernel.of_group[0], most)
     most = min(8, (registers - temporaries - channels.size) // channels.size)
     return channels, Panels.of(kernel.of_group[1], most)

@@ -30,8 +30,8 @@ class NestPlan:
     rows, neighbours along the last outer loop, are run sweep by sweep. Loads whose turns along the dimension ``ahead``
     are far apart are prefetched. ``staged`` says where in scratch memory short rows are while a block of them is
     worked on, column by column. With ``panel`` all columns of a few rows are gathered from before the next rows are:
-    it says where in scratch memory a reduction's accumulators are in between. With ``strip`` all vectors of so many
-    rows of ``across``, whose number is open, are run before the next rows are."""
+    it says where in scratch memory a reduction's accumulators are in between. With ``strip`` all vectors of that
+    number of rows of ``across``, whose size is open, are run before the next rows are."""
 
     nest: Nest
     facts: Facts

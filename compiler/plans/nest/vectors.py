@@ -69,10 +69,9 @@ def ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None,
 
 
 def registers_of_a_value(v: VectorNest) -> int:
-    """Long chains of instructions that wait for each other are run for several registers at once, the number that the
-    target asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of
-    short rows, which are run in groups, nor for so few vectors that the code, which gets two or three times as long,
-    takes longer to make than it saves."""
+    """The number of registers that a value takes: that of the target where chains of instructions are long, whose
+    latencies then hide each other, else 1. It is 1, too, where lanes pass through tiles, where a tail of short rows
+    would be left, and for too few vectors to repay making code of two or three times the length."""
     nest, facts, target, vector, lanes = v.greatest, v.facts, v.target, v.vector, v.lanes
     count = target.machine.interleaved
     if vector is None or count == 1 or nest.dims[vector] < count * lanes:

@@ -39,8 +39,8 @@ def _none(routine: Any, target: Target) -> int:
 
 @frozen
 class RoutinePlanner:
-    """The needs of a routine on a target: the bytes of scratch memory for one piece; of how many pieces, which lie one
-    after the other, best a multiple is run together, 0 where each is run alone; the scratch memory of those."""
+    """The needs of a routine on a target: the bytes of scratch memory for one piece; the number of adjacent pieces that
+    are run together, of which chunks are multiples, or 0 if each is run alone; the scratch memory of those."""
 
     scratch_bytes: Count = _none
     together: Count = _none

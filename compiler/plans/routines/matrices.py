@@ -17,7 +17,6 @@ def symmetric_bytes(routine: Symmetric, target: Target) -> int:
 
 
 def singular_bytes(routine: Singular, target: Target) -> int:
-    """The columns, their squared lengths and the factors of reflections, and the right vectors if they are not
-    wanted."""
+    """The columns, their squared lengths and the factors of reflections."""
     n, m = routine.columns, routine.rows
     return (n * m + 2 * n) * routine.dtype.itemsize

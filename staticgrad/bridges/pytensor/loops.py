@@ -5,7 +5,7 @@ carries and writes to: what a step needs of earlier ones is a window of a few ro
 row leaves it as a stacked result.
 
 - sit-sot, mit-sot (a state and some of its earlier values): the window reaches back to the oldest tap.
-  A buffer is the first window and the stacked states behind it; a shorter buffer is their end, since steps write around
+  A buffer is the first window and the stacked states after it; a shorter buffer is their end, since steps write around
   in it, and where it is as long as the window nothing is stacked.
 - nit-sot (results without a memory): stacked.
 - mit-mot (rows that are read and written, in gradients of scans): step i sees the rows from i to i + w - 1. The newest
