@@ -18,7 +18,7 @@ from typing import Any
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.nest.kernel import nest_function
+from staticgrad.compiler.emit.nest.kernel import emit_nest, ranged_function
 from staticgrad.compiler.emit.versions import emit_versions
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
@@ -27,7 +27,6 @@ from staticgrad.compiler.kernels.planned import KernelPlan, Planned, PlannedKern
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import literals_of
-from staticgrad.compiler.plans.nest.planning import PlannedNest
 from staticgrad.compiler.plans.nest.planning import planned as planned_nest
 from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.plans.versions import Versions
@@ -81,7 +80,7 @@ def once(write: Write) -> Callable[[IRModule, Planned, str], str]:
     """An emitter that writes a function for each kernel that the module does not have yet."""
 
     def emit(module: IRModule, planned: Planned, name: str) -> str:
-        key = (planned.kernel, _literals(planned.kernel))
+        key = (planned.kernel, _literals(planned.kernel), planned.is_shared)
         known = module.shared(key)
         if known is None:
             known = module.unique(name)
@@ -102,13 +101,13 @@ _emit_versions = once(_write_versions)
 
 
 def _literals(kernel: Kernel) -> tuple[str, ...]:
-    """A key that tells kernels apart that compare equal: numbers in their epilogues, as 0.0 equals -0.0, and 1 True."""
-    epilogue = kernel.epilogue if isinstance(kernel, Contraction | Convolution) else None
-    return () if epilogue is None else literals_of(epilogue)
+    """A key that tells kernels apart that compare equal: numbers in nests, as 0.0 equals -0.0, and 1 True."""
+    nest = kernel.epilogue if isinstance(kernel, Contraction | Convolution) else kernel
+    return literals_of(nest) if isinstance(nest, Nest) else ()
 
 
 def _epilogue(module: IRModule, kernel: Contraction | Convolution) -> str | None:
-    return None if kernel.epilogue is None else nest_function(module, kernel.epilogue, ranged=True)
+    return None if kernel.epilogue is None else ranged_function(module, kernel.epilogue)
 
 
 def _plan_packing(kernel: Packing, target: Target) -> Planned:
@@ -131,10 +130,8 @@ def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Targ
 
 
 def _nests() -> Family:
-    def emit(module: IRModule, planned: PlannedNest, name: str) -> str:
-        return nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
-
-    return Family(planned_nest, emit)
+    emit = once(emit_nest)
+    return Family(planned_nest, lambda module, planned, name: emit(module, planned, "nest"))
 
 
 def _routines() -> Family:

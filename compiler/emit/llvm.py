@@ -187,12 +187,14 @@ class IRModule:
         self._shared[key] = name
         return name
 
-    def leaf(self, stem: str, params: Sequence[str], write: Callable[..., None], *how: object) -> str:
+    def leaf(
+        self, stem: str, params: Sequence[str], write: Callable[..., None], *how: object, result: str = "void"
+    ) -> str:
         """The name of the function whose body ``write(function, *how)`` writes, added when first asked for."""
         key = (write, *how)
         name = self.shared(key)
         if name is None:
-            f = self.function(self.unique(stem), params)
+            f = self.function(self.unique(stem), params, result)
             write(f, *how)
             name = self.share(key, f.finish())
         return name

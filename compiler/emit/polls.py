@@ -38,19 +38,15 @@ def commit(f: Function) -> None:
 
 def _asking(module: IRModule) -> str:
     """i1 interrupted(ptr context)"""
-    return _function(module, "interrupted", ContextWord.POLL)
+    return module.leaf("interrupted", ["ptr"], _write, ContextWord.POLL, result="i1")
 
 
 def _told(module: IRModule) -> str:
     """i1 stopped(ptr context)"""
-    return _function(module, "stopped", ContextWord.STOPPED)
+    return module.leaf("stopped", ["ptr"], _write, ContextWord.STOPPED, result="i1")
 
 
-def _function(module: IRModule, name: str, word: int) -> str:
-    known = module.shared(name)
-    if known is not None:
-        return known
-    f = module.function(module.unique(name), ["ptr"], "i1")
+def _write(f: Function, word: int) -> None:
     (context,) = f.params
     with f.when(f.compare("icmp eq", context, Value("null", "ptr"))):
         f.ret(integer(0, "i1"))
@@ -61,4 +57,3 @@ def _function(module: IRModule, name: str, word: int) -> str:
         f.ret(f.compare("icmp ne", status, integer(0, "i32")))
     else:
         f.ret(f.compare("icmp ne", f.emit("i64", f"load volatile i64, {place}"), integer(0)))
-    return module.share(name, f.finish())

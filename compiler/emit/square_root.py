@@ -19,23 +19,13 @@ def square_root(f: Function, x: Value) -> Value:
     element, lanes = element_of(x.type), lanes_of(x.type)
     if element in f.target.isa.floats:
         return f.intrinsic(f"llvm.sqrt.{suffix(x.type)}", x.type, x)
-    name = _function(f, element)
+    name = f.module.leaf(f"sqrt.{element}", [element], _write, element, result=element)
     if lanes == 1:
         return f.call(name, element, x)
     root = Value("poison", x.type)
     for lane in range(lanes):
         root = f.insert(root, f.call(name, element, f.extract(x, lane)), lane)
     return root
-
-
-def _function(f: Function, element: str) -> str:
-    key = ("square root", element)
-    known = f.module.shared(key)
-    if known is not None:
-        return known
-    g = f.module.function(f.module.unique(f"sqrt.{element}"), [element], element)
-    _write(g, element)
-    return f.module.share(key, g.finish())
 
 
 def _write(f: Function, element: str) -> None:

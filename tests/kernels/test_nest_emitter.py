@@ -14,9 +14,9 @@ import pytest
 from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, check, normal, op
 
 from staticgrad.compiler.emit import masked
-from staticgrad.compiler.emit.families import plan_kernel
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function
+from staticgrad.compiler.emit.nest.kernel import ranged_function
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.target import AVX2, AVX512, GENERIC, Target
@@ -227,7 +227,7 @@ def test_positions_are_counted_in_half_the_width() -> None:
     rng = np.random.default_rng(0)
     check([nest], [[rng.integers(-99, 99, 5 * 37).astype(I32), np.zeros(5, I32)]])
     module = IRModule(AVX512)
-    emit_nest(module, nest, "main")
+    emit_kernel(module, plan_kernel(nest, AVX512), "main")
     assert "trunc <" not in module.text()
 
 
@@ -266,7 +266,7 @@ def test_blocks_of_vectors_cover_an_axis_once() -> None:
 def test_rows_far_apart_are_prefetched_and_near_ones_are_not() -> None:
     def text(rows: int, columns: int) -> str:
         module = IRModule(AVX512)
-        emit_nest(module, column_sum(rows, columns), "main")
+        emit_kernel(module, plan_kernel(column_sum(rows, columns), AVX512), "main")
         return module.text()
 
     assert "llvm.prefetch" in text(4096, 2048)
@@ -563,7 +563,7 @@ def test_pooling_neither_gathers_nor_scatters() -> None:
     gradient = (Load(replace(store.access, arg=0), F32), Store(replace(load.access, arg=1), 0, "add"))
     for nest in (pool, replace(pool, body=gradient)):
         module = IRModule(AVX512)
-        nest_function(module, nest)
+        emit_kernel(module, plan_kernel(nest, module.target), "main")
         assert "gather" not in module.text()
         assert "scatter" not in module.text()
 
@@ -754,7 +754,7 @@ def test_ranged(target: Target) -> None:
 
 def test_a_ranged_nest_has_no_inner_dimensions() -> None:
     with pytest.raises(ValueError, match="no inner"):
-        emit_nest(IRModule(GENERIC), row_sum(2, 3), "f", ranged=True)
+        ranged_function(IRModule(GENERIC), row_sum(2, 3))
 
 
 # -- the plan -------------------------------------------------------------------------------------------------------
@@ -802,9 +802,13 @@ def test_equal_nests_are_shared() -> None:
         body = (Load(Access(0, 0, (1,)), F32), Constant(by, F32), op("multiply", 0, 1), Store(Access(1, 0, (1,)), 2))
         return Nest((8,), (), (F32, F32), body)
 
-    assert nest_function(module, scaled(2.0)) == nest_function(module, scaled(2.0))
-    assert nest_function(module, scaled(0.0)) != nest_function(module, scaled(-0.0))
-    assert nest_function(module, scaled(2.0), ranged=True) != nest_function(module, scaled(2.0))
+    def named(by: float) -> str:
+        return emit_kernel(module, plan_kernel(scaled(by), AVX2), "main")
+
+    assert named(2.0) == named(2.0)
+    assert named(0.0) != named(-0.0)
+    assert ranged_function(module, scaled(2.0)) == ranged_function(module, scaled(2.0)) != named(2.0)
+    assert ranged_function(module, scaled(0.0)) != ranged_function(module, scaled(-0.0))
 
 
 # -- indices in 32 bits -----------------------------------------------------------------------------------------------

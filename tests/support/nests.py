@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.emit.families import plan_kernel
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.emit.nest.kernel import nest_function
+from staticgrad.compiler.emit.nest.kernel import ranged_function
 from staticgrad.compiler.kernels.nest import Compute, Nest
 from staticgrad.compiler.kernels.reference import run_nest
 from staticgrad.compiler.machine.target import TARGETS, Target
@@ -57,7 +57,8 @@ class Compiled:
         self.ranges = ranges if ranges is not None else [None] * len(nests)
         module = IRModule(target)
         for i, (nest, bounds) in enumerate(zip(nests, self.ranges, strict=True)):
-            name = nest_function(module, nest, bounds is not None)
+            alone = replace(plan_kernel(nest, target), is_shared=False)
+            name = emit_kernel(module, alone, "nest") if bounds is None else ranged_function(module, nest)
             tail = ["ptr"] if bounds is None else ["i64"] * (2 * len(nest.outer))
             f = module.function(f"main{i}", ["ptr"] * len(nest.args) + tail, internal=False)
             f.call(name, "void", *f.params)

@@ -21,7 +21,7 @@ from staticgrad.compiler.emit.elementary.number import (
     two_sum,
 )
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
-from staticgrad.compiler.emit.llvm import IRModule, Value
+from staticgrad.compiler.emit.llvm import Function, Value
 
 # pi/2 in three parts of 33, 33 and 53 bits (as in FreeBSD's msun)
 HALF_PI_1 = 1.57079632673412561417e00
@@ -91,25 +91,20 @@ def _two_over_pi() -> int:
 QUADRANT, REDUCED, REDUCED_REST = 0, 1, 2
 
 
-def _reduction_function(module: IRModule) -> str:
-    """The module's scalar reduction of huge angles by multiples of pi/2 (Payne & Hanek, SIGNUM Newsletter 18, 1983).
+def _write_reduction(f: Function) -> None:
+    """A scalar reduction of huge angles by multiples of pi/2 (Payne & Hanek, SIGNUM Newsletter 18, 1983).
 
     Called with a double and what is wanted of it: the quadrant (mod 4), the reduced angle, or the rest that the
     latter's rounding left. The angle is an integer m·2^e; of m·2/pi those 192 bits are computed that count.
     """
-    key = ("elementary", "reduction")
-    known = module.shared(key)
-    if known is not None:
-        return known
     digits = np.frombuffer(_two_over_pi().to_bytes(160, "little"), np.uint8)
-    f = module.function(module.unique("reduce_angle"), ["double", "double"], "double")
     x, wanted = (Num(f, p) for p in f.params)
     exponent, mantissa = integer_parts(x)
     exponent = (abs(x) < math.inf).where(exponent - 1075, 0)
     place = exponent.const(TWO_OVER_PI_BITS) - exponent
     start = (place - 183) >> 3
     shift = place - (start << 3)  # between 183 and 190: the product's weight is 2^-shift
-    address = f.offset(f.symbol(module.table("two_over_pi", digits)), start.value, "i8")
+    address = f.offset(f.symbol(f.module.table("two_over_pi", digits)), start.value, "i8")
     # Elsewhere LLVM calls functions of the compiler's own library for integers so wide, which a process may not have.
     is_wide = f.word == "i64" and not f.target.machine.compact
     multiply = _fraction if is_wide else _fraction_by_limbs
@@ -125,8 +120,6 @@ def _reduction_function(module: IRModule) -> str:
     chosen = wanted.equals(REDUCED).where(angle * power, rest * power)
     chosen = wanted.equals(QUADRANT).where(quadrant.convert("sitofp", "double"), chosen)
     f.ret((chosen + (x - x)).value)  # NaN for NaN and infinities
-    f.finish()
-    return module.share(key, f.name)
 
 
 def _fraction(mantissa: Num, address: Value, shift: Num) -> tuple[Num, Num, Num, Num, Num]:
@@ -243,7 +236,7 @@ def _where(mask: Num, yes: Sequence[Num], no: Sequence[Num]) -> list[Num]:
 def _unless_huge(x: Num, largest: float, common: Sequence[Num]) -> list[Num]:
     """``common``, the biased quadrant and the reduced angle in its parts, found by long multiplication where |x| is
     larger than ``largest``. That of infinities is NaN in ``common`` already."""
-    name = _reduction_function(x.f.module)
+    name = x.f.module.leaf("reduce_angle", ["double", "double"], _write_reduction, result="double")
     huge = (abs(x) > largest) & (abs(x) < math.inf)
 
     def reduce_huge() -> list[Num]:

@@ -7,16 +7,11 @@ import math
 from staticgrad.compiler.emit.elementary.number import Num, from_double, integer_parts, to_double, two_product
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.elementary.rounding import floor, trunc
-from staticgrad.compiler.emit.llvm import IRModule
+from staticgrad.compiler.emit.llvm import Function
 
 
-def _remainder_function(module: IRModule) -> str:
-    """The module's scalar fmod: exact for all operands, by long division of the mantissas, 11 bits a turn."""
-    key = ("elementary", "fmod")
-    known = module.shared(key)
-    if known is not None:
-        return known
-    f = module.function(module.unique("exact_fmod"), ["double", "double"], "double")
+def _write_remainder(f: Function) -> None:
+    """A scalar fmod: exact for all operands, by long division of the mantissas, 11 bits a turn."""
     x, y = (Num(f, p) for p in f.params)
     x_exponent, x_mantissa = integer_parts(x)
     y_exponent, y_mantissa = integer_parts(y)
@@ -39,8 +34,6 @@ def _remainder_function(module: IRModule) -> str:
     valid = abs(y) > 0.0
     finite = abs(x) < math.inf
     f.ret((valid & finite).where(result, x.const(math.nan)).value)
-    f.finish()
-    return module.share(key, f.name)
 
 
 def _fmod(x: Num, y: Num) -> Num:
@@ -59,7 +52,7 @@ def _fmod(x: Num, y: Num) -> Num:
     beyond = (rest * a.const(1.0).copysign(a)) < 0.0
     rest = beyond.where(rest + abs(b).copysign(a), rest).copysign(a)
     rest = (abs(a) < abs(b)).where(a, rest)
-    name = _remainder_function(x.f.module)
+    name = x.f.module.leaf("exact_fmod", ["double", "double"], _write_remainder, result="double")
 
     def of_any() -> list[Num]:
         valid = (abs(a) < math.inf) & (abs(b) > 0.0)  # elsewhere the rest is NaN already

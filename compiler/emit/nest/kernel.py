@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 from staticgrad.base.extents import proven
 from staticgrad.compiler.emit.llvm import INDEX, Function, IRModule, Value, side_by_side
@@ -32,70 +31,57 @@ from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part
 from staticgrad.compiler.emit.scalars.lane import Lane
 from staticgrad.compiler.kernels.nest import Compute, Constant, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took, took_plan
-from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.facts import dtype_of, lane_operands, literals_of
 from staticgrad.compiler.plans.nest.plan import AHEAD, NestPlan
-from staticgrad.compiler.plans.nest.planning import plan_nest, plan_ranged
+from staticgrad.compiler.plans.nest.planning import PlannedNest, plan_ranged
 from staticgrad.compiler.plans.nest.spans import Span
 from staticgrad.compiler.plans.nest.sweeps import Sweep
 
-Form = Literal["whole", "ranged", "shared"]
 
-
-def nest_function(module: IRModule, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:
-    """The name of the function that runs ``nest``; equal nests of one module share it."""
-    form = "ranged" if ranged else form
-    key = ("nest", nest, literals_of(nest), form)
-    name = module.shared(key)
-    if name is None:
-        name = module.unique("nest")
-        if form == "shared":
-            _emit_shared(module, nest, name)
+def emit_nest(module: IRModule, planned: PlannedNest, name: str) -> None:
+    """Add the function ``name`` that runs a whole or shared nest."""
+    plan = planned.plan
+    f = module.function(name, ["ptr"] * (len(planned.kernel.args) + 1 + planned.is_shared))
+    if plan is not None:
+        took_plan(plan)
+        took("nest: far rows asked for ahead", plan.reads_far_rows(module.target))
+        if planned.is_shared:
+            _run_shared(f, plan)
         else:
-            emit_nest(module, nest, name, ranged=ranged)
-        module.share(key, name)
-    return name
-
-
-def _note(plan: NestPlan, target: Target) -> None:
-    took_plan(plan)
-    took("nest: far rows asked for ahead", plan.reads_far_rows(target))
-
-
-def emit_nest(module: IRModule, nest: Nest, name: str, *, ranged: bool = False) -> None:
-    """Add the function ``name`` that runs ``nest``. ``ValueError`` for a ranged nest with inner dimensions."""
-    tail = [INDEX] * (2 * len(nest.outer)) if ranged else ["ptr"]
-    f = module.function(name, ["ptr"] * len(nest.args) + tail)
-    rest = f.params[len(nest.args) :]
-    if ranged:
-        bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
-        took("nest: epilogue of a matrix kernel")
-        _NestEmitter(f, plan_ranged(nest, module.target), f.params, None, bounds).run()
-    else:
-        plan = plan_nest(nest, module.target)
-        if plan is not None:
-            _note(plan, module.target)
-            _NestEmitter(f, plan, f.params, rest[0], {}).run()
+            _NestEmitter(f, plan, f.params, f.params[-1], {}).run()
     f.finish()
 
 
-def _emit_shared(module: IRModule, nest: Nest, name: str) -> None:
-    """Add the function ``name`` that has ``nest`` run in chunks, and the function of a chunk."""
-    plan = plan_nest(nest, module.target)
-    if plan is None or plan.share is None:
-        raise ValueError("this nest is not worth sharing")
-    _note(plan, module.target)
+def ranged_function(module: IRModule, nest: Nest) -> str:
+    """The name of the function that runs a ranged nest, such as an epilogue; equal nests of one module share it.
+
+    Raises:
+        ValueError: the nest has inner dimensions.
+    """
+    params = ["ptr"] * len(nest.args) + [INDEX] * (2 * len(nest.outer))
+    return module.leaf("nest", params, _write_ranged, nest, literals_of(nest))
+
+
+def _write_ranged(f: Function, nest: Nest, _: tuple[str, ...]) -> None:
+    """Write a ranged nest; its literals tell it apart from others that compare equal."""
+    took("nest: epilogue of a matrix kernel")
+    rest = f.params[len(nest.args) :]
+    bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
+    _NestEmitter(f, plan_ranged(nest, f.target), f.params, None, bounds).run()
+
+
+def _run_shared(f: Function, plan: NestPlan) -> None:
+    """Have a nest run in chunks, each by a call of a function that is added to the module."""
     share = plan.share
-    f = module.function(name, ["ptr"] * (len(nest.args) + 2))
+    assert share is not None
     *pointers, pool = f.params
     table = ChunkTable.fill(f, pointers)
-    part = open_part(module, f"{name}.part", len(pointers))
+    part = open_part(f.module, f"{f.name}.part", len(pointers))
     low, high = chunk_range(part.f, part.chunk, share.size, plan.nest.dims[share.dim])
     *arguments, scratch = part.table.pointers
     own = part.f.offset(scratch, part.f.mul(part.worker, plan.scratch_bytes), "i8")
     _NestEmitter(part.f, plan, arguments, own, {}, Window(share, low, high)).run()
     run_chunks(f, pool, part.f.finish(), table, share.chunks)
-    f.finish()
 
 
 class _NestEmitter:

@@ -31,13 +31,11 @@ def sorter(module: IRModule, dtype: np.dtype) -> str:
 
 def _function(module: IRModule, what: str, dtype: np.dtype, params: list[str], result: str) -> str:
     """The function ``what`` of words of this dtype, which a module has once."""
-    key = ("quicksort", what, dtype)
-    known = module.shared(key)
-    if known is not None:
-        return known
-    f = module.function(module.unique(f"quicksort.{what}.{dtype.name}"), params, result)
+    return module.leaf(f"quicksort.{what}.{dtype.name}", params, _write, what, dtype, result=result)
+
+
+def _write(f: Function, what: str, dtype: np.dtype) -> None:
     _Quicksort(f, dtype).write(what)
-    return module.share(key, f.finish())
 
 
 class _Quicksort:

@@ -22,39 +22,36 @@ Columns = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]
 
 def dot(f: Function, dtype: np.dtype, x: Value, y: Value, count: Index) -> Value:
     """Σ x[i]·y[i]."""
-    return f.call(_dot_function(f, dtype), memory_type(dtype), x, y, f.index(count))
+    element = memory_type(dtype)
+    name = f.module.leaf(f"dot.{dtype.name}", ["ptr", "ptr", INDEX], _write_dot, dtype, result=element)
+    return f.call(name, element, x, y, f.index(count))
 
 
-def _dot_function(f: Function, dtype: np.dtype) -> str:
-    known = f.module.shared(("dot", dtype))
-    if known is not None:
-        return known
+def _write_dot(f: Function, dtype: np.dtype) -> None:
     element, lanes = memory_type(dtype), f.target.lanes(dtype)
-    g = f.module.function(f.module.unique(f"dot.{dtype.name}"), ["ptr", "ptr", INDEX], element)
-    x, y, count = g.params
+    x, y, count = f.params
     type_ = vector(element, lanes)
-    zero = g.const(0.0, type_)
+    zero = f.const(0.0, type_)
 
     def product(at: Index, piece: Lanes, total: Value) -> Value:
-        return g.fma(piece.load(g, g.offset(x, at, element)), piece.load(g, g.offset(y, at, element)), total)
+        return f.fma(piece.load(f, f.offset(x, at, element)), piece.load(f, f.offset(y, at, element)), total)
 
     whole = Lanes(type_)
-    wide = g.mul(g.binary("udiv", count, f.index(COPIES * lanes)), COPIES * lanes)
-    with counted(g, 0, wide, COPIES * lanes, [zero] * COPIES) as loop:
-        loop.next(*(product(g.add(loop.index, c * lanes), whole, t) for c, t in enumerate(loop.carried)))
+    wide = f.mul(f.binary("udiv", count, f.index(COPIES * lanes)), COPIES * lanes)
+    with counted(f, 0, wide, COPIES * lanes, [zero] * COPIES) as loop:
+        loop.next(*(product(f.add(loop.index, c * lanes), whole, t) for c, t in enumerate(loop.carried)))
     a, b, c, d = loop.results
-    total = g.binary("fadd", g.binary("fadd", a, b), g.binary("fadd", c, d))
-    full = count if g.target.isa.predicated else g.mul(g.binary("udiv", count, f.index(lanes)), lanes)
-    with counted(g, wide, full, lanes, [total]) as loop:
-        piece = first_lanes(g, dtype, g.sub(count, loop.index)) if g.target.isa.predicated else whole
+    total = f.binary("fadd", f.binary("fadd", a, b), f.binary("fadd", c, d))
+    full = count if f.target.isa.predicated else f.mul(f.binary("udiv", count, f.index(lanes)), lanes)
+    with counted(f, wide, full, lanes, [total]) as loop:
+        piece = first_lanes(f, dtype, f.sub(count, loop.index)) if f.target.isa.predicated else whole
         loop.next(product(loop.index, piece, loop.carried[0]))
-    result = across_lanes(g, "sum", dtype, loop.results[0])
-    if not g.target.isa.predicated:
-        with counted(g, full, count, 1, [result]) as loop:
+    result = across_lanes(f, "sum", dtype, loop.results[0])
+    if not f.target.isa.predicated:
+        with counted(f, full, count, 1, [result]) as loop:
             loop.next(product(loop.index, Lanes(element), loop.carried[0]))
         result = loop.results[0]
-    g.ret(result)
-    return f.module.share(("dot", dtype), g.finish())
+    f.ret(result)
 
 
 def _update(
