@@ -13,7 +13,17 @@ from typing import Any
 import hypothesis
 import pytest
 from support.modes import summary, taken
-from support.selection import LONG, LONG_SECONDS, SHARE, commit, function_of, is_chosen, takes_its_turn, write_long
+from support.selection import (
+    LONG,
+    LONG_SECONDS,
+    SHARE,
+    WIDE,
+    commit,
+    function_of,
+    is_chosen,
+    takes_its_turn,
+    write_long,
+)
 from support.targets import EVERY
 
 import staticgrad as sg
@@ -23,12 +33,6 @@ FUNCTIONS.complete()  # tests draw from the whole table
 commit()  # known to all processes of the run
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
-
-WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
-    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_examples", "test_export_examples",
-    "test_families", "test_large_programs", "test_modes", "test_neon", "test_oracle", "test_pythons",
-    "test_small_targets",
-}  # fmt: skip
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")

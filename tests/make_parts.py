@@ -31,6 +31,7 @@ from staticgrad.base.frozen import frozen
 
 ROOT = Path(__file__).resolve().parent.parent
 CLANG_MAJOR = 14  # whose text is checked in: the next major version writes another one
+COMPILER = shutil.which(f"clang-{CLANG_MAJOR}") or "clang"
 FLAGS = (
     "-std=c11", "-ffreestanding", "-Os", "-S", "-emit-llvm", "-Wall", "-Wextra", "-Werror", "-fno-discard-value-names",
     "-mllvm", "-opaque-pointers",  # as LLVM 17 and later read
@@ -103,7 +104,8 @@ def header(source: str, modules: Sequence[ModuleType]) -> str:
     or rows of words where there is a gap before the next one that is not read.
 
     Raises:
-        ValueError: two modules give a name that the source uses another meaning.
+        ValueError: two modules give a name that the source uses another meaning, or two words of a record lie in one
+            place.
     """
     used = set(re.findall(r"(?<![\w>.])\w+", source)) - set(FILLED.findall(source))  # not members of records
     known: dict[str, object] = {}
@@ -123,6 +125,8 @@ def header(source: str, modules: Sequence[ModuleType]) -> str:
 def _members(words: Mapping[str, int]) -> Iterator[str]:
     at = 0
     for name, place in sorted(words.items(), key=lambda item: item[1]):
+        if place < at:
+            raise ValueError(f"{name} lies where another word lies")
         if place > at:
             yield f"    int64_t gap{at}[{place - at}];"
         yield f"    int64_t {name};"
@@ -132,33 +136,32 @@ def _members(words: Mapping[str, int]) -> Iterator[str]:
 # -- what clang writes ------------------------------------------------------------------------------------------------
 
 
-DROPPED = re.compile(
+DROPPED = (
     r"; ModuleID|; Function Attrs|source_filename|target (datalayout|triple)|attributes #|!"
     r"|.* void @llvm.lifetime."  # whose form differs between versions of LLVM
 )
-NOISE = re.compile(
+NOISE = (
     r" *; preds = .*$| #\d+\b|,? ![\w.]+ !\d+| (dso_local|local_unnamed_addr|unnamed_addr|noundef|nocapture"
-    r"|nonnull|readonly|writeonly|readnone|noalias|immarg|returned)\b|(?<=ptr) align \d+(?= %)",
-    re.MULTILINE,
+    r"|nonnull|readonly|writeonly|readnone|noalias|immarg|returned)\b|(?<=ptr) align \d+(?= %)"
 )
-ADDRESS = re.compile(r"ptrtoint \(ptr @(\w+) to i(?:32|64)\)")
+ADDRESS = r"ptrtoint \(ptr @(\w+) to i(?:32|64)\)"
 
 
 def cleaned(text: str, filled: Sequence[str]) -> str:
     """The functions of a module as clang writes it, with a dollar sign before the names that are filled in."""
-    lines = [line for line in text.splitlines() if not DROPPED.match(line)]
+    lines = [line for line in text.splitlines() if not re.match(DROPPED, line)]
     lines = [line for line in lines if not re.match(rf"@({'|'.join(filled) or '-'}) = external", line)]
-    body = NOISE.sub("", "\n".join(lines))
-    body = ADDRESS.sub(lambda match: f"${match[1]}" if match[1] in filled else match[0], body)
+    body = re.sub(NOISE, "", "\n".join(lines), flags=re.MULTILINE)
+    body = re.sub(ADDRESS, lambda match: f"${match[1]}" if match[1] in filled else match[0], body)
     return re.sub(r"\n{3,}", "\n\n", body).strip("\n") + "\n"
 
 
 @cache
 def compiler_major() -> int | None:
-    """The major version of the clang on this machine; None where there is none."""
-    if shutil.which("clang") is None:
+    """The major version of the clang that is called; None where there is none on this machine."""
+    if shutil.which(COMPILER) is None:
         return None
-    said = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"version (\d+)", said)
     return int(found[1]) if found else None
 
@@ -181,7 +184,7 @@ def inputs(text: Text) -> tuple[str, str]:
     """The header that a text is compiled with, and the digest of all that it is made of."""
     source = whole_source(text)
     known = header(source, [importlib.import_module(name) for name in text.modules])
-    parts = (source, known, *text.macros, text.triple, *FLAGS)
+    parts = (source, known, *text.macros, text.triple, *FLAGS, DROPPED, NOISE, ADDRESS)
     return known, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -202,7 +205,7 @@ def made(text: Text) -> str:
         place = Path(folder) / "words.h"
         place.write_text(known, encoding="ascii")
         macros = [f"-D{macro}" for macro in text.macros]
-        command = ["clang", f"--target={text.triple}", *FLAGS, *macros, "-include", str(place), "-o", "-", text.source]
+        command = [COMPILER, f"--target={text.triple}", *FLAGS, *macros, "-include", str(place), "-o", "-", text.source]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return first_line(text) + "\n" + cleaned(done.stdout, FILLED.findall(whole_source(text)))
 

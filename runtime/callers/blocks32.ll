@@ -1,4 +1,4 @@
-; Made of blocks.c by make parts KEY=uint32_t, from 7a0e5cc81f990251. Do not edit.
+; Made of blocks.c by make parts KEY=uint32_t, from 80aa414f02bc19f5. Do not edit.
 
 @key = internal global i32 0, align 4
 

@@ -1,4 +1,4 @@
-; Made of blocks.c by make parts KEY=uint64_t, from 200a7e51aaadeedb. Do not edit.
+; Made of blocks.c by make parts KEY=uint64_t, from 4bf2e6f2be4d9458. Do not edit.
 
 @key = internal global i64 0, align 8
 

@@ -1,4 +1,4 @@
-; Made of foreign.c by make parts, from eb6f53923224deab. Do not edit.
+; Made of foreign.c by make parts, from 2c3146f0c5d4eba6. Do not edit.
 
 %struct.Tensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 }
 %struct.Field = type { i64, i64, i64, i64, i64, i64, i64 }

@@ -1,4 +1,4 @@
-; Made of interrupts.c by make parts, from 1def7a11ab39083a. Do not edit.
+; Made of interrupts.c by make parts, from e48eac8f6dfc405b. Do not edit.
 
 %struct.ContextLayout = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.CallWord = type { i64, i64, i64, i64, i64 }

@@ -1,4 +1,4 @@
-; Made of locks.c by make parts, from ab3fd97a5a8ff5ee. Do not edit.
+; Made of locks.c by make parts, from 52d34f62e537c73e. Do not edit.
 
 %struct.LockWord = type { i64, i64, i64, i64, i64, i64, i64, [1 x i64], i64, [7 x i64], i64, [7 x i64], i64, [63 x i64], i64 }
 

@@ -1,4 +1,4 @@
-; Made of locks.c by make parts FREE_THREADED, from f6a96da72ab531e7. Do not edit.
+; Made of locks.c by make parts FREE_THREADED, from 9c4d6e1080e8da06. Do not edit.
 
 %struct.LockWord = type { i64, i64, i64, i64, i64, i64, i64, [1 x i64], i64, [7 x i64], i64, [7 x i64], i64, [63 x i64], i64 }
 

@@ -1,4 +1,4 @@
-; Made of processors.c by make parts, from e174b32eda968c75. Do not edit.
+; Made of processors.c by make parts, from e80f5d3fb8cba2d7. Do not edit.
 
 define hidden void @pause() {
 entry:

@@ -1,4 +1,4 @@
-; Made of processors.c by make parts, from 71820f075cde373c. Do not edit.
+; Made of processors.c by make parts, from 453a68af5ebb9823. Do not edit.
 
 define hidden void @pause() {
 entry:

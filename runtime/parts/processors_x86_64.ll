@@ -1,4 +1,4 @@
-; Made of processors.c by make parts, from a76398e959fbb2f6. Do not edit.
+; Made of processors.c by make parts, from 08f381441891d27a. Do not edit.
 
 define hidden void @pause() {
 entry:

@@ -1,4 +1,4 @@
-; Made of results.c by make parts, from bbac3b14a18eaf16. Do not edit.
+; Made of results.c by make parts, from 307fbfb3f77ca0f1. Do not edit.
 
 %struct.RecyclerWord = type { i64, i64, i64, i64, i64, i64, i64, [1 x i64], i64 }
 %struct.IdleRecord = type { i64, i64, i64 }

@@ -1,4 +1,4 @@
-; Made of systems.c by make parts, from 7c30468e2ab76af6. Do not edit.
+; Made of systems.c by make parts, from 8425c911e18f8691. Do not edit.
 
 define hidden i64 @processor() {
 entry:

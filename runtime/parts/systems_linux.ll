@@ -1,4 +1,4 @@
-; Made of systems.c by make parts LINUX, from 89aa5f5b645f2bb0. Do not edit.
+; Made of systems.c by make parts LINUX, from a8830688fe8bbd95. Do not edit.
 
 define hidden i64 @processor() {
 entry:

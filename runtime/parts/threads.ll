@@ -1,4 +1,4 @@
-; Made of threads.c by make parts, from 3fc3fc12b0f3a116. Do not edit.
+; Made of threads.c by make parts, from 6dc179d4b4472d88. Do not edit.
 
 %struct.PoolWord = type { i64, i64, i64, i64, i64, [3 x i64], i64, [7 x i64], i64, [15 x i64], i64, [7 x i64], i64, i64, [1 x i64], i64, i64, [3 x i64], i64, i64, [6 x i64], i64, [7 x i64], i64, [7 x i64], i64, [7 x i64], i64 }
 %struct.ThreadRecord = type { i64, i64, i64, i64, i64 }

@@ -1,4 +1,4 @@
-; Made of mpi.c by make parts HANDLE=int32_t, from 54a133d03073b456. Do not edit.
+; Made of mpi.c by make parts HANDLE=int32_t, from 45fe414d5e5e3332. Do not edit.
 
 %struct.Operands = type { i64, ptr, ptr, ptr }
 %struct.CollectiveWord = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, [2 x i64], i64, i64 }

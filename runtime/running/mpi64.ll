@@ -1,4 +1,4 @@
-; Made of mpi.c by make parts HANDLE=int64_t, from bfc6d85ef9b5a19e. Do not edit.
+; Made of mpi.c by make parts HANDLE=int64_t, from b1d5bb5b0a7cfbbe. Do not edit.
 
 %struct.Operands = type { i64, ptr, ptr, ptr }
 %struct.CollectiveWord = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, [2 x i64], i64, i64 }

@@ -266,12 +266,12 @@ class Compiler:
         """The program that computes ``fetches`` from feeds of these types, keeps nothing from call to call and has no
         other threads."""
         self.store.check_open()
-        return self.lock.exclusive(lambda: self._alone(self._region(fetches, feeds, options), options))
+        return self._counted(lambda: self._alone(self._region(fetches, feeds, options), options))
 
     def independent_of(self, region: Region, options: CompileOptions) -> Binary:
         """``independent`` for a region."""
         self.store.check_open()
-        return self.lock.exclusive(self._alone, region, options)
+        return self._counted(lambda: self._alone(region, options))
 
     def unloaded(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
@@ -283,15 +283,12 @@ class Compiler:
             from staticgrad.compiler.pipeline import compile_region
         region = self._region(fetches, feeds, options)
         alone = replace(options, sizes="exact", prepares=False, autotune=False, stepwise=False)
-        self.count += 1
-        return self.lock.exclusive(compile_region, region, alone)
+        return self._counted(lambda: compile_region(region, alone))
 
     def _alone(self, region: Region, options: CompileOptions) -> Binary:
         with importing():
             from staticgrad.compiler.binary import binary
-        alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1)
-        self.count += 1
-        return binary(region, alone)
+        return binary(region, replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1))
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
@@ -330,10 +327,15 @@ class Compiler:
             tuned = replace(self._tuned(region, options), sizes="exact")  # the region says by now for which
             return NativeRunner(binary(region, tuned, pinned), self.store)
 
-        def counted() -> LoadedRunner:
-            runner = loaded()
+        return self._counted(loaded)
+
+    def _counted(self, make: Callable[[], V]) -> V:
+        """The result of ``make``, called by one thread at a time; only one that is made counts."""
+
+        def counted() -> V:
+            made = make()
             self.count += 1
-            return runner
+            return made
 
         return self.lock.exclusive(counted)
 

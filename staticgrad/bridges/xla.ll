@@ -1,4 +1,4 @@
-; Made of xla.c by make parts, from 91f711838d48f56c. Do not edit.
+; Made of xla.c by make parts, from 06f06ef7c483f81f. Do not edit.
 
 %struct.ErrorArguments = type { %struct.Head, ptr, i32 }
 %struct.Head = type { i64, ptr }

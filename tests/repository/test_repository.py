@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 from make_parts import TEXTS
+from pythons import SELECTION, SHORT
 from source_tree import FOLDERS, ROOT, modules, packages
-from support.selection import LONG, takes_its_turn
+from support.selection import LONG, WIDE, takes_its_turn
 
 import staticgrad
 from staticgrad.base.config import PREFIX, SWITCHES
@@ -278,6 +279,14 @@ def test_long_tests_exist_and_any_two_cases_take_turns() -> None:
         (path,) = (ROOT / "tests").glob(f"*/{file}")
         assert f"def {name.split('::')[-1]}(" in path.read_text(encoding="utf-8"), test
         assert takes_its_turn(test, 0) != takes_its_turn(test, 1)
+
+
+def test_every_list_of_tests_names_files_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    in_makefile = [name for names in re.findall(r"foreach name,([\w\s]+),", makefile) for name in names.split()]
+    listed = {*WIDE, *SELECTION, *SHORT, *(f"test_{name}" for name in in_makefile)}
+    assert len(in_makefile) > 15
+    assert listed <= {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
 
 
 def test_no_test_depends_on_the_clock() -> None:

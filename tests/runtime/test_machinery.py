@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
+import importlib
 from pathlib import Path
 
 import pytest
+from make_parts import TEXTS, words_of
 
-from staticgrad.runtime.parts import entry, interrupts, locks, machinery, results, threads, vectorcall
+from staticgrad.runtime.parts import entry, machinery, vectorcall
 from staticgrad.runtime.parts.machinery import once
 
 
-def structures() -> list[type]:
-    """Every class whose attributes are the numbers of words."""
-    modules = (entry, interrupts, locks, results, threads, vectorcall)
-    classes = {value for module in modules for value in vars(module).values() if inspect.isclass(value)}
-    return sorted((cls for cls in classes if places(cls)), key=lambda cls: cls.__name__)
+def records() -> dict[str, dict[str, int]]:
+    """The words of every record that a part takes from Python, by the record's name; of those in which words have a
+    meaning besides, such as entries, too."""
+    names = {*(name for text in TEXTS for name in text.modules), entry.__name__, vectorcall.__name__}
+    modules = [importlib.import_module(name) for name in sorted(names)]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    return {cls.__name__: words for cls in classes if (words := words_of(cls))}
 
 
-def places(cls: type) -> dict[str, int]:
-    inherited = {name: at for base in reversed(cls.__mro__) for name, at in vars(base).items()}
-    return {name: at for name, at in inherited.items() if name.isupper() and type(at) is int}
-
-
-def test_no_two_words_of_a_structure_lie_in_one_place() -> None:
-    found = structures()
-    assert {"EntryWord", "LockWord", "PoolWord", "RecyclerWord", "ContextLayout", "ObjectWord"} <= {
-        cls.__name__ for cls in found
-    }
-    for cls in found:
-        assert len({*places(cls).values()}) == len(places(cls)), cls.__name__
+def test_no_two_words_of_a_record_lie_in_one_place() -> None:
+    found = records()
+    assert {"EntryWord", "LockWord", "PoolWord", "RecyclerWord", "ContextLayout", "ObjectWord"} <= found.keys()
+    for name, words in found.items():
+        assert len({*words.values()}) == len(words), name
 
 
 def test_a_text_takes_numbers_and_refuses_other_names(tmp_path: Path) -> None:

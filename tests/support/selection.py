@@ -19,6 +19,11 @@ SHARE = "PYTEST_SHARE"
 TURNS = Path(__file__).parents[1] / "long.txt"
 LONG = frozenset(TURNS.read_text().split())  # tests of which a commit tries every other case
 LONG_SECONDS = 0.5  # of one case, on an idle core
+WIDE = {  # files of tests of other systems and machines, and of long searches: see the marker
+    "test_autotune", "test_benchmarks", "test_c_systems", "test_demo", "test_examples", "test_export_examples",
+    "test_families", "test_large_programs", "test_modes", "test_neon", "test_oracle", "test_pythons",
+    "test_small_targets",
+}  # fmt: skip
 ALWAYS = ("docs", "doctests", "layers", "public_names", "repository")  # of the whole repository: tried by each commit
 
 
