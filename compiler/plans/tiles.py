@@ -83,7 +83,8 @@ class Tiling:
     @property
     def chains(self) -> int:
         """The number of sums of each element, of terms at a fixed distance: a result of few vectors would wait for the
-        latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
+        latency of one after the other. They depend on the sizes alone, whatever the tiles are, but other than those of
+        the transpose."""
         vectors = self.m * -(-self.n // self.lanes)
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING_SUMS:
             return 1

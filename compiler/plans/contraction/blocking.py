@@ -137,14 +137,15 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
 
 def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
     """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling, which has the same
-    number of terms side by side as where it is not: whether a program keeps what it packs changes no bits. Infinitely
-    many cycles where no such tiling reads what is packed."""
+    number of terms side by side, and of sums of an element, as where it is not: whether a program keeps what it packs
+    changes no bits. Infinitely many cycles where no such tiling reads what is packed."""
     turned = number == 0
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     usual = narrow_way(given, target)
     if usual is None:
-        return _tiled_cycles(way, tiling, turned=turned, given_b=True), tiling
+        same = tiling.chains == _usual_chains(given, target)
+        return (_tiled_cycles(way, tiling, turned=turned, given_b=True) if same else math.inf), tiling
     narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None, terms=usual[1].terms)
     if narrow is None:
         return math.inf, tiling
@@ -164,8 +165,11 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
         return ()
     usual = usual_blocking(given, target)
     found: list[tuple[float, Blocking]] = []
+    chains = _usual_chains(given, target)
     for swapped, way in ((False, given), (True, given.swap())):
         for tiling in tilings(target, way.dtype, way.m, way.n, way.k):
+            if tiling.chains != chains:
+                continue
             packed = _packs_b(tiling, way.b, way.k)
             blocking = Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
             found.append((_tiled_cycles(way, tiling, turned=swapped), blocking))
@@ -177,6 +181,12 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
         others.insert(0, replace(usual, packed=not usual.packed))
     several = tuple(dict.fromkeys((usual, *others)))[:MOST_MEASURED]
     return several if len(several) > 1 else ()
+
+
+def _usual_chains(given: Orientation, target: Target) -> int:
+    """The number of sums of each element in the orientation that is usual; the other one may have more or fewer."""
+    way = given.swap() if _prefers_swap(given, target) else given
+    return choose_tiling(target, way.dtype, way.m, way.n, way.k).chains
 
 
 # -- dot products -----------------------------------------------------------------------------------------------------
