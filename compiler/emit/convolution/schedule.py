@@ -2,6 +2,13 @@
 
 Input: a plan, and the emitter of its class, which writes one unit or segment. Output: the loops around that, the
 functions of chunks with their scratch memory, and partial sums added in their order.
+
+Which loops are data and which are code: those over units and chunks are values of the plan (``ByUnits``,
+``SumChunks``), copies are lists of axes (``ConvolutionWriter.rearrange``), tiles are values. The loops between, four to
+eleven in each emitter, are code, because they are no nests with bounds known beforehand: which taps a row reaches hangs
+on the row, prefetches of the next block stand between the tiles of this one, and an address that one loop has moved
+goes on in the next. As values they would need expressions of each other's indices, whose writer would be longer than
+what it replaced.
 """
 
 from __future__ import annotations
