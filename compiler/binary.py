@@ -15,6 +15,7 @@ only their code is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -61,6 +62,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.optable import Array
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.native.tiers import TieredCode
     from staticgrad.compiler.placement.problems import Pinned
 
 # Switches that look at stages.
@@ -70,11 +72,11 @@ KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 
 
 class Binary:
-    """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
-    whether it was found rather than compiled, ``collectives`` the names of what it computes together with other
-    processes."""
+    """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``tiers`` is that
+    code if it is quick at first, ``was_kept`` says whether it was found rather than compiled, ``collectives`` the names
+    of what it computes together with other processes."""
 
-    __slots__ = ("_compile", "_program", "code", "collectives", "interface", "was_kept")
+    __slots__ = ("_compile", "_program", "code", "collectives", "interface", "tiers", "was_kept")
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class Binary:
         self.code = code
         self.was_kept = was_kept
         self.collectives: tuple[str, ...] = ()
+        self.tiers: TieredCode | None = None
         self._compile = compile
         self._program = program
 
@@ -105,7 +108,7 @@ class Binary:
         return None if self._program is None else self._program.stepwise
 
     def assembly(self) -> str:
-        """The machine code as text, made again."""
+        """The optimised machine code as text, made again."""
         from staticgrad.compiler.machine.target import named
         from staticgrad.compiler.native.codegen import assembly
 
@@ -144,7 +147,7 @@ def _names(region: Region, options: CompileOptions, pinned: Sequence[Pinned]) ->
         return None
     lying = tuple((p.offset, p.nbytes, p.feed, p.donated) for p in pinned)
     try:
-        return digest(region, options, lying)
+        return digest(region, replace(options, tiers=False), lying)
     except NoDigest:
         return None
 
@@ -156,6 +159,11 @@ def _is_watched() -> bool:
 
 def _fresh(program: Program, options: CompileOptions, names: Digest | None, place: str | None) -> Binary:
     interface = program.interface
+    tiered = _tiered(program, options, names, place) if options.tiers else None
+    if tiered is not None:
+        made = Binary(interface, tiered, False, lambda: program, program)
+        made.tiers = tiered
+        return made
     if names is None or any(isinstance(slot, CallbackSlot) for slot in interface.slots):
         module = NativeModule(program.modules, options.target)
         return Binary(interface, module, False, lambda: program, program)
@@ -163,6 +171,24 @@ def _fresh(program: Program, options: CompileOptions, names: Digest | None, plac
     loaded = load_code(code)
     cache.save(place, to_plain(interface, code, names))
     return Binary(interface, loaded, False, lambda: program, program)
+
+
+def _tiered(program: Program, options: CompileOptions, names: Digest | None, place: str | None) -> TieredCode | None:
+    """The quick code of a program, in whose place the optimised one comes; None where that does not pay, and for code
+    that is kept by its text."""
+    if any(isinstance(slot, CallbackSlot) for slot in program.slots) or program.stepwise is not None:
+        return None
+    if names is None and cache.directory() is not None:
+        return None
+    from staticgrad.compiler.native.tiers import TieredCode, is_worth_it
+
+    def keep(code: Code) -> None:
+        assert names is not None
+        cache.save(place, to_plain(program.interface, code, names))
+
+    if not is_worth_it(program):
+        return None
+    return TieredCode(program.modules, options.target, keep if names is not None else None)
 
 
 def _loaded(data: Plain, names: Digest) -> tuple[Interface, Loaded] | None:

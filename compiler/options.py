@@ -30,6 +30,7 @@ class CompileOptions:
     stepwise: bool = False  # each step is a function of its own, to be compared with its reference
     blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
     sizes: Literal["ranges", "exact"] = "ranges"  # what sizes that feeds bind are compiled for
+    tiers: bool = False  # whether quick code may run until the optimised code is made; programs are the same
 
     @staticmethod
     def from_environment() -> CompileOptions:

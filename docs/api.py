@@ -37,7 +37,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
     "staticgrad.CFunction": "capsule ctypes header low_level_callable raw refresh",
-    "staticgrad.Executable": "cfunc cost export memory profile text view",
+    "staticgrad.Executable": "cfunc cost export memory profile ready setup text view wait",
     "staticgrad.Graph": "finalize to_networkx variables",
     "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
     " zero_grad",

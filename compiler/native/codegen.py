@@ -200,17 +200,26 @@ def _text(message: c_char_p) -> str:
     return (message.value or b"").decode(errors="replace")
 
 
-def objects(texts: Sequence[str], target: Target, *, quick: bool = False) -> tuple[bytes, ...]:
+def objects(texts: Sequence[str], target: Target, *, quick: bool | Sequence[bool] = False) -> tuple[bytes, ...]:
     """Relocatable objects of modules. Several modules are compiled side by side, by a thread for each processor that
-    this process has cores, where LLVM allows it. ``quick`` compiles one without optimization.
+    this process has cores, where LLVM allows it. ``quick`` says of all or of each whether it is made without
+    optimization.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
+    levels = [quick] * len(texts) if isinstance(quick, bool) else quick
     with lock:
         if len(texts) == 1 or target.isa.arch in ALONE:
-            return tuple(_compiled(text, _kept_machine(target, quick), OBJECT) for text in texts)
-        return _side_by_side(texts, target)
+            each = zip(texts, levels, strict=True)
+            return tuple(_compiled(text, _kept_machine(target, level), OBJECT) for text, level in each)
+        return _side_by_side(texts, target, levels)
+
+
+def objects_aside(texts: Sequence[str], target: Target) -> list[bytes]:
+    """``objects``, one after the other while other threads compile: by a code generator of its own."""
+    machine = TargetMachine(target)
+    return [_compiled(text, machine, OBJECT) for text in texts]
 
 
 def assembly(texts: Sequence[str], target: Target) -> str:
@@ -227,16 +236,16 @@ def exports(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 @phase("machine code")
-def _side_by_side(texts: Sequence[str], target: Target) -> tuple[bytes, ...]:
+def _side_by_side(texts: Sequence[str], target: Target, levels: Sequence[bool]) -> tuple[bytes, ...]:
     from concurrent.futures import ThreadPoolExecutor
 
-    def compiled(text: str) -> bytes:
-        return _compiled(text, TargetMachine(target), OBJECT)
+    def compiled(text: str, level: bool) -> bytes:
+        return _compiled(text, TargetMachine(target, level), OBJECT)
 
     threads = ThreadPoolExecutor(min(config.available_cores(), len(texts)))
     try:
         made = []
-        for code in threads.map(compiled, texts):
+        for code in threads.map(compiled, texts, levels):
             made.append(code)
             goes_on()
         return tuple(made)

@@ -11,7 +11,7 @@ compiled.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from staticgrad.base import image
@@ -48,14 +48,20 @@ def machine_code(text: Text, target: Target, *, quick: bool = False) -> Code:
         RuntimeError: malformed text; with LLVM's message.
     """
     from staticgrad.compiler.native import codegen
-    from staticgrad.compiler.native.link import link
 
     texts = _modules(text)
-    contents = codegen.objects(texts, target, quick=quick)
+    return joined(codegen.objects(texts, target, quick=quick), texts)
+
+
+def joined(contents: Sequence[bytes], texts: Sequence[str]) -> Code:
+    """The code of objects that refer to each other, which were made of these texts."""
+    from staticgrad.compiler.native import codegen
+    from staticgrad.compiler.native.link import link
+
     if image.loads_here():
         with contextlib.suppress(ImageError):  # something new in an object: LLVM's loader knows it
             return link(*contents)
-    return RelocatableObjects(contents, codegen.exports(texts))
+    return RelocatableObjects(tuple(contents), codegen.exports(texts))
 
 
 def _modules(text: Text) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ class Program:
     borrows: bool = False  # its arena is memory of the caller's, in which values lie that are donated to it
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or an unknown time, and looks whether it shall end
+    seconds: float = 0.0  # a rough lower bound of a call on one core; infinite for a loop that nothing bounds
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
     stepwise: Stepwise | None = None
 

@@ -104,3 +104,8 @@ class _SizedReader:
     ) -> list[Array]:
         """Run once; gradients stay as they are."""
         return self.current().run(arrays, outs, tape)
+
+
+def current_of(runner: Runner) -> Runner:
+    """The runner that runs a program itself: that of the gradients which are there now where there are several."""
+    return runner.current() if isinstance(runner, GradientReader | _SizedReader) else runner

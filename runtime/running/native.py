@@ -32,6 +32,7 @@ from staticgrad.runtime.running.frames import IDLE_FRAMES, CallFrame, Frames
 from staticgrad.runtime.running.state import SessionState
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.native.tiers import TieredCode
     from staticgrad.runtime.running.kept import TapeContext
 
 _in_flight: list[object] = []  # the memory of runs that ended before all that they had started
@@ -98,6 +99,16 @@ class NativeRunner:
         address = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._binary.code.address("ticks"))()
         words = (ctypes.c_int64 * (len(self.program.costs) + 1)).from_address(address or 0)
         return np.array(words, np.int64)
+
+    @property
+    def tiers(self) -> TieredCode | None:
+        """The program's code, if that is quick at first."""
+        return self._binary.tiers
+
+    @property
+    def was_kept(self) -> bool:
+        """True if the program was found on disk."""
+        return self._binary.was_kept
 
     def assembly(self) -> str:
         return self._binary.assembly()

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from weakref import WeakSet
 
 from staticgrad.base import config
 from staticgrad.base.collection import importing
@@ -27,6 +28,7 @@ from staticgrad.runtime.running.state import SessionState
 
 if TYPE_CHECKING:
     from staticgrad.compiler.binary import Binary
+    from staticgrad.compiler.native.tiers import TieredCode
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.placement.problems import Pinned
     from staticgrad.compiler.program.program import Program
@@ -98,18 +100,24 @@ class Compiler:
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
         self._served: Recent[Served[Runner] | RangeError] = Recent(KEPT_PROGRAMS)
+        self._tiers: WeakSet[TieredCode] = WeakSet()  # the code of those that have quick code at first
 
     def forget(self) -> None:
-        """Give up the programs."""
+        """Give up the programs, and what is still to be made of them."""
         self._runners.clear()
         self._served.clear()
+        if self._tiers:
+            from staticgrad.compiler.native.tiers import give_up
+
+            give_up(list(self._tiers))
 
     def options(self) -> CompileOptions:
-        """The session's options, with the switches as they are now."""
+        """The session's options, with the switches as they are now. Quick code may run at first."""
         from staticgrad.compiler.options import CompileOptions
 
         options = CompileOptions.from_environment()
-        return replace(options, workers=self._num_threads, check_numerics=self._check_numerics, sizes=self._sizes)
+        options = replace(options, workers=self._num_threads, check_numerics=self._check_numerics, sizes=self._sizes)
+        return replace(options, tiers=True)
 
     def once(self, known: Recent[V], key: object, make: Callable[[], V]) -> V:
         """The value that is known under ``key``; where there is none, one thread calls ``make``, which enters it."""
@@ -256,7 +264,7 @@ class Compiler:
         store = self.store.copy()
         absent = [key for key in gradients_read(region) if not store.has_gradient(key)]
         region = without(region, absent) if absent else region
-        timed = replace(self._tuned(region, options), timed=True, prepares=True)
+        timed = replace(self._tuned(region, options), timed=True, prepares=True, tiers=False)
         runner = NativeRunner(binary(region, timed), store)
         return runner.at(numbers) if numbers else runner
 
@@ -288,7 +296,8 @@ class Compiler:
     def _alone(self, region: Region, options: CompileOptions) -> Binary:
         with importing():
             from staticgrad.compiler.binary import binary
-        return binary(region, replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1))
+        alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1, tiers=False)
+        return binary(region, alone)
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
@@ -325,7 +334,10 @@ class Compiler:
                 from staticgrad.runtime.running.native import NativeRunner
 
             tuned = replace(self._tuned(region, options), sizes="exact")  # the region says by now for which
-            return NativeRunner(binary(region, tuned, pinned), self.store)
+            made = binary(region, tuned, pinned)
+            if made.tiers is not None:
+                self._tiers.add(made.tiers)
+            return NativeRunner(made, self.store)
 
         return self._counted(loaded)
 
@@ -345,7 +357,7 @@ class Compiler:
             return options
         from staticgrad.runtime.session.autotune import tuned
 
-        found = tuned(region, replace(options, autotune=False, prepares=False), self.store)
+        found = tuned(region, replace(options, autotune=False, prepares=False, tiers=False), self.store)
         return replace(found, prepares=options.prepares)
 
 

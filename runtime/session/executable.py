@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.export.source import ExportSource
     from staticgrad.runtime.measured.profile import Profile
     from staticgrad.runtime.measured.reports import CostReport, MemoryReport
+    from staticgrad.runtime.measured.setup import SetupReport
     from staticgrad.runtime.session.reporting import Level, Reports
 
 
@@ -262,6 +263,49 @@ class Executable(vectorcall.Forwarding):
             (524288, 32768)
         """
         return self._reports.cost()
+
+    @property
+    @boundary
+    def setup(self) -> SetupReport:
+        """The seconds of each phase of the set-up, and how many programs were compiled or found; ``str()`` is a table.
+
+        Example:
+            >>> x = sg.placeholder((64, 64))
+            >>> exe = sg.Session().compile(x @ x, x)
+            >>> exe.setup.compiled + exe.setup.found_on_disk, exe.setup.seconds > 0.0
+            (1, True)
+            >>> "machine code" in exe.setup.phases or exe.setup.found_on_disk == 1
+            True
+        """
+        return self._programs.setup()
+
+    @boundary
+    def ready(self) -> bool:
+        """True if the next call runs optimised code. Until that is made, which a thread does beside the calls, the
+        program runs code that was made quickly; results are the same to the bit.
+
+        Example:
+            >>> x = sg.placeholder((64, 64))
+            >>> exe = sg.Session().compile(x @ x, x)
+            >>> exe.wait()
+            >>> exe.ready()
+            True
+        """
+        return self._programs.is_ready
+
+    @boundary
+    def wait(self) -> None:
+        """Return when ``ready``: before the first call that is to be fast, such as one that is timed.
+
+        Raises:
+            RuntimeError: LLVM could not make it; what was made quickly goes on running.
+
+        Example:
+            >>> x = sg.placeholder((8, 8))
+            >>> exe = sg.Session().compile(sg.linalg.inv(x), x)
+            >>> exe.wait()
+        """
+        self._programs.wait()
 
     @boundary
     def profile(self, *arrays: Any) -> Profile:

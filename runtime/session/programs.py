@@ -6,9 +6,12 @@ asks the compiler for another one for each new combination of shapes, and knows 
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from staticgrad.base import phases
 from staticgrad.base.errors import GraphError, StaticGradError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import KEPT_PROGRAMS
@@ -20,12 +23,15 @@ from staticgrad.runtime.session.compiler import Chosen, Compiler
 from staticgrad.runtime.session.fetched import Fetched
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.native.tiers import TieredCode
     from staticgrad.compiler.options import CompileOptions
+    from staticgrad.runtime.measured.setup import SetupReport
     from staticgrad.runtime.running.entries import FastEntry
     from staticgrad.runtime.running.native import NativeRunner
     from staticgrad.runtime.running.runner import Runner
 
 Shapes = tuple[tuple[int, ...], ...]
+ALL_ELSE = "all else"  # the phase of what no other one counts
 MANY_SIZES = 5  # that have programs of their own, though they are open: from then on it is warned of
 
 
@@ -58,7 +64,9 @@ class Programs:
     """The programs of one executable. ``latest`` is the one of the latest call, or None before there was one; ``fixed``
     are sizes that were open when declared and that were given as numbers when it was compiled."""
 
-    __slots__ = ("_exact", "by_shapes", "compiler", "feeds", "fetched", "fixed", "latest", "options")
+    __slots__ = (
+        "_exact", "_found", "_phases", "by_shapes", "compiler", "feeds", "fetched", "fixed", "latest", "options",
+    )  # fmt: skip
 
     def __init__(
         self, compiler: Compiler, fetched: Fetched, feeds: tuple[Tensor, ...], options: CompileOptions
@@ -70,6 +78,8 @@ class Programs:
         self.fixed: frozenset[Symbol] = frozenset()
         self.by_shapes: dict[Shapes, SizedProgram] = {}
         self.latest: SizedProgram | None = None
+        self._phases: dict[str, float] = {}
+        self._found = Counter[str]()  # how many programs were compiled, and found in memory and on disk
         self._exact: dict[Shapes, None] | None = {}  # shapes whose sizes had to be known; None once that was warned of
 
     def compiled(self, shapes: Shapes, enter: Callable[[Chosen, Sequence[TensorType]], Way]) -> SizedProgram:
@@ -83,13 +93,28 @@ class Programs:
         return self.compiler.lock.exclusive(self._compile, shapes, enter)
 
     def _compile(self, shapes: Shapes, enter: Callable[[Chosen, Sequence[TensorType]], Way]) -> SizedProgram:
-        chosen = self.choose(shapes)
+        chosen = self._noted(shapes)
         if len(self.by_shapes) >= KEPT_PROGRAMS:
             self.by_shapes.pop(next(iter(self.by_shapes)), None)
         self._warn_of_sizes(chosen, shapes)
         way = enter(chosen, tuple(types_of(self.feeds, shapes).values()))
         program = self.by_shapes[shapes] = SizedProgram(shapes, chosen.runner, chosen, way)
         return program
+
+    def _noted(self, shapes: Shapes) -> Chosen:
+        """``choose``, with a note of what that took."""
+        compiled, begun = self.compiler.count, time.perf_counter()
+        with phases.watched() as seconds:
+            chosen = self.choose(shapes)
+        seconds[ALL_ELSE] = time.perf_counter() - begun - sum(seconds.values())
+        for name, spent in seconds.items():
+            self._phases[name] = self._phases.get(name, 0.0) + spent
+        native = native_of(chosen.runner)
+        if self.compiler.count == compiled:
+            self._found["memory"] += 1
+        elif native is not None:
+            self._found["disk" if native.was_kept else "compiled"] += 1
+        return chosen
 
     def choose(self, shapes: Shapes) -> Chosen:
         """The runner for feeds of these shapes, which is compiled if the session has none."""
@@ -133,12 +158,9 @@ class Programs:
         Raises:
             StaticGradError: there was no program yet, or it is interpreted.
         """
-        from staticgrad.runtime.running.gradients import GradientReader
-
         if self.latest is None:
             raise StaticGradError("nothing is compiled yet: the feeds of the first call bind the sizes")
-        runner = self.latest.runner
-        native = native_of(runner.current() if isinstance(runner, GradientReader) else runner)
+        native = _current_native(self.latest)
         if native is None:
             raise StaticGradError("the reference backend compiles nothing: no plan, no costs, no code")
         return native
@@ -158,6 +180,50 @@ class Programs:
             else:
                 said.append(f"{symbol} = {number}{f' ({why[symbol]})' if symbol in why else ''}")
         return ", ".join(said)
+
+    # -- all of them --------------------------------------------------------------------------------------------------
+
+    def setup(self) -> SetupReport:
+        """The report on what was done before they could be called, and how long it took."""
+        from staticgrad.runtime.measured.setup import SetupReport
+
+        tiers, found = self._tiers(), self._found
+        return SetupReport(
+            phases=dict(self._phases),
+            compiled=found["compiled"],
+            found_in_memory=found["memory"],
+            found_on_disk=found["disk"],
+            optimized_seconds=sum(code.seconds for code in tiers),
+            is_ready=all(code.is_ready for code in tiers),
+        )
+
+    def _tiers(self) -> list[TieredCode]:
+        """The code of those that had quick code at first."""
+        natives = map(_current_native, self.by_shapes.values())
+        codes = {id(code): code for native in natives if native is not None and (code := native.tiers) is not None}
+        return list(codes.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the next call of each runs optimised code."""
+        return all(code.is_ready for code in self._tiers())
+
+    def wait(self) -> None:
+        """Return when each has optimised code.
+
+        Raises:
+            RuntimeError: it could not be made.
+        """
+        for code in self._tiers():
+            code.wait()
+
+
+def _current_native(program: SizedProgram) -> NativeRunner | None:
+    """The runner in machine code of a program, that for the gradients which are there now; None if it is
+    interpreted."""
+    from staticgrad.runtime.running.gradients import current_of
+
+    return native_of(current_of(program.runner))
 
 
 def native_of(runner: Runner) -> NativeRunner | None:

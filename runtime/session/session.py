@@ -147,8 +147,9 @@ class Session(metaclass=hints.Answering):
         self.close()
 
     def close(self) -> None:
-        """Give up programs and refuse every further call. Executables and tapes of the session end with it. Memory of
-        results that are not held goes back to the system; results that are held stay as they are.
+        """Give up programs and refuse every further call. Executables and tapes of the session end with it, and the
+        making of optimised code for them. Memory of results that are not held goes back to the system; results that are
+        held stay as they are.
 
         Example:
             >>> sess = sg.Session()
@@ -236,6 +237,7 @@ class Session(metaclass=hints.Answering):
         planning_seconds: float | None = None,
         autotune: bool = False,
         sizes: Literal["ranges", "exact"] | None = None,
+        wait: bool = False,
     ) -> Executable:
         """Compile once what shall be called often.
 
@@ -254,6 +256,8 @@ class Session(metaclass=hints.Answering):
                 on such feeds, is compiled as without. Open sizes are compiled for as with ``sizes="exact"``.
             sizes: ``"ranges"`` or ``"exact"``, as the session's; default: what that says. Sizes that are known here are
                 those of the program in any case.
+            wait: whether its programs are optimised before their first call. Else quickly made code runs until a thread
+                has made the optimised one (``exe.ready()``, ``exe.wait()``); results are the same to the bit.
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
@@ -272,6 +276,7 @@ class Session(metaclass=hints.Answering):
             planning_seconds=planning_seconds or 0.0,
             autotune=autotune,
             sizes=self.sizes if sizes is None else sizes,
+            tiers=not (wait or autotune),
         )
         self.store.check_open()
         leaves = leaves_of(fetches)

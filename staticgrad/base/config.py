@@ -41,6 +41,8 @@ SWITCHES = {
                "how much of a compilation is told on stderr; from `1` on tracebacks have all frames"),
         Switch("THREADS", "", (), "the default of `Session(num_threads=)`"),
         Switch("PROGRESS", "1", ("0", "1"), "a line on stderr while a compilation takes more than two seconds"),
+        Switch("TIERS", "1", ("0", "1", "first"),
+               "`0` makes optimised code alone; `first`: only the quick code that else runs until that is there"),
         Switch("CACHE", "1", ("0", "1"), "keep compiled programs on disk"),
         Switch("CACHE_DIR", "", (), "where compiled programs are kept"),
         Switch("MPI_TIMEOUT", "1800", (), "seconds that a rank waits for the others before it ends them, `0` for ever"),

@@ -53,12 +53,16 @@ def phase(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """The seconds of the phases that end inside, in this thread."""
-    before, _watch.seconds = _watch.seconds, {}
+    """The seconds of the phases that end inside, in this thread; a watcher around this one has them, too."""
+    before, inside = _watch.seconds, dict[str, float]()
+    _watch.seconds = inside
     try:
-        yield _watch.seconds
+        yield inside
     finally:
         _watch.seconds = before
+        if before is not None:
+            for name, seconds in inside.items():
+                before[name] = before.get(name, 0.0) + seconds
 
 
 def goes_on() -> None:

@@ -42,6 +42,7 @@ Program = Callable[[], tuple[Any, dict[Tensor, np.ndarray]]]
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("STATICGRAD_TIERS", "0")  # programs are kept before their first call
     for name in ("CACHE", "DEBUG", "EXPLAIN", "VERIFY", "PRINT_AFTER", "DUMP_DIR", "BACKEND"):
         monkeypatch.delenv(f"STATICGRAD_{name}", raising=False)
     return tmp_path / "cache"

@@ -23,7 +23,7 @@ MENTIONED = re.compile(r'@"?([\w.$]+)"?')
 WARNED = re.compile(r"stack frame size \((\d+)\) exceeds limit \(0\) in function '([^']+)'")
 
 
-def frames(text: str, target: Target) -> dict[str, int]:
+def frames(text: str, target: Target, *, quick: bool = False) -> dict[str, int]:
     """The bytes of the frame of each function of a module."""
     limited = re.sub(r"^(define .*) \{$", rf"\1 {LIMITED} {{", text, flags=re.MULTILINE)
     sys.stderr.flush()
@@ -31,7 +31,7 @@ def frames(text: str, target: Target) -> dict[str, int]:
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
-            objects([limited], target)
+            objects([limited], target, quick=quick)
         finally:
             os.dup2(kept, 2)
             os.close(kept)
@@ -42,14 +42,16 @@ def frames(text: str, target: Target) -> dict[str, int]:
     return found
 
 
-def depth(texts: Sequence[str], target: Target, entry: str = "main") -> int:
+def depth(texts: Sequence[str], target: Target, entry: str = "main", quick: Sequence[bool] = ()) -> int:
     """The most bytes of the stack below the caller of ``entry``: of frames along the calls of a program's modules. A
-    function that is mentioned may be called: chunks are, by way of the pool. None calls itself."""
+    function that is mentioned may be called: chunks are, by way of the pool. None calls itself. ``quick`` says of each
+    module whether it is made without optimization; default: none is."""
+    levels = quick or [False] * len(texts)
     nbytes: dict[tuple[int, str], int] = {}
     calls: dict[tuple[int, str], set[str]] = {}
     home: dict[str, int] = {}
     for number, text in enumerate(texts):
-        for name, size in frames(text, target).items():
+        for name, size in frames(text, target, quick=levels[number]).items():
             nbytes[number, name] = size + RETURN
             home[name] = number
         for part in re.split(r"^(?=define )", text, flags=re.MULTILINE)[1:]:

@@ -1,0 +1,205 @@
+"""Two tiers of a program's code: what is made quickly runs first, optimised code takes its place, results are the same.
+
+    in   LLVM text of the program's modules, a target, what is to be done with the optimised code once it is made
+    out  ``TieredCode``: the address of ``main``, whether it is the optimised one by now, and a way to wait for that
+
+Emitters write every rounding out (no fast-math flags, fused multiply-adds by name), so LLVM's code generator has no
+choice that changes bits: code of its level 0 differs in time alone. It is made in a quarter of the time and takes 1.7
+to 4.3 times as long (``benchmarks/tiers.py``). All calls go through a *gate*: a function of one indirect jump to the
+word that holds the address of the code. The optimised code is made by a thread, whose last act is to store its address
+there: the next call enters it, calls under way end in the code that they are in. Nothing is locked for that, and a call
+takes one jump longer.
+
+There is one such thread in a process, while there is something to make, in the order in which it was asked for. A
+session that is closed gives up what has not begun. A process that ends waits until what is to be kept on disk is made,
+and drops the rest; one that forks waits until all is made, as its child has no such thread, and LLVM's locks must be
+free in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from staticgrad.base import config
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.native import codegen
+from staticgrad.compiler.native.module import Code, Loaded, joined, load_code
+from staticgrad.compiler.program.program import Program
+
+# What follows is measured by benchmarks/tiers.py on one core of an AVX2 machine (Zen 3).
+SECONDS_PER_CHARACTER = 1.3e-6  # of LLVM text, by the optimising code generator
+SAVED = 0.7  # the part of that which quick code saves
+SLOWER = 2.0  # times as long as optimised code a call takes besides, in quick code
+LEAST_SAVED_SECONDS = 0.015  # below, a thread of its own does not pay
+# Quick code keeps every value in memory. It needs up to 21 bytes of the stack for a line of text, and the deepest
+# program may take 64 KiB: a function of more lines is optimised at once.
+MOST_LINES = 1000
+
+GATE = """\
+@code = internal global ptr @main
+declare i32 @main(ptr, ptr, ptr)
+define i32 @gate(ptr %slots, ptr %arena, ptr %pool) {
+  %now = load atomic ptr, ptr @code acquire, align 8
+  %status = musttail call i32 %now(ptr %slots, ptr %arena, ptr %pool)
+  ret i32 %status
+}
+define ptr @word() {
+  ret ptr @code
+}
+"""
+
+
+def is_worth_it(program: Program) -> bool:
+    """True if quick code saves more than it costs: the program is no small one, and a call of it is short."""
+    if config.get("TIERS") == "0" or not any(map(may_be_quick, program.modules)):
+        return False
+    if config.get("TIERS") == "first":
+        return True
+    saved = SAVED * SECONDS_PER_CHARACTER * sum(map(len, program.modules))
+    return saved > LEAST_SAVED_SECONDS + SLOWER * program.seconds
+
+
+def may_be_quick(text: str) -> bool:
+    """True if no function of a module is so long that its frame might be too large for a stack."""
+    return all(body.count("\n") <= MOST_LINES for body in text.split("\n}\n"))
+
+
+@functools.cache
+def _gate(target: Target) -> bytes:
+    (code,) = codegen.objects((GATE,), target)
+    return code
+
+
+class TieredCode:
+    """The code of a program in memory: quick at first, optimised as soon as that is made. ``keep`` is called with the
+    optimised code if that is to be kept; else ``keep`` is None.
+
+    Raises:
+        RuntimeError: malformed text; with LLVM's message.
+    """
+
+    def __init__(self, texts: Sequence[str], target: Target, keep: Callable[[Code], None] | None) -> None:
+        quick = tuple(map(may_be_quick, texts))
+        self._texts: Sequence[str] = tuple(texts)
+        self._target = target
+        self.keep = keep
+        objects = codegen.objects(texts, target, quick=quick)
+        # The modules that are optimised from the start need not be made again.
+        self._objects = [None if is_quick else code for code, is_quick in zip(objects, quick, strict=True)]
+        self._first = load_code(joined((*objects, _gate(target)), (*texts, GATE)))
+        self._best: Loaded | None = None
+        self._made = threading.Event()  # or what prevents it is known
+        self.seconds = 0.0  # that making it took
+        self._error: BaseException | None = None
+        if config.get("TIERS") != "first":
+            _THREAD.add(self)
+
+    def address(self, name: str) -> int:
+        """The address of ``main``; ``KeyError`` for any other name."""
+        if name != "main":
+            raise KeyError(name)
+        return self._first.address("gate")
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the next call runs optimised code."""
+        return self._best is not None
+
+    def wait(self) -> None:
+        """Return when ``is_ready``.
+
+        Raises:
+            RuntimeError: the optimised code could not be made.
+        """
+        if not self._made.is_set():
+            _THREAD.add(self)
+            self._made.wait()
+        if self._error is not None:
+            raise RuntimeError("the optimised code of a program could not be made") from self._error
+
+    def improve(self) -> None:
+        """Make the optimised code and let the next call enter it; what goes wrong is for ``wait`` to say."""
+        begun = time.perf_counter()
+        try:
+            wanted = [text for text, code in zip(self._texts, self._objects, strict=True) if code is None]
+            made = iter(codegen.objects_aside(wanted, self._target))
+            code = joined([next(made) if known is None else known for known in self._objects], self._texts)
+            self._best = load_code(code)
+            word = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._first.address("word"))()
+            ctypes.c_void_p.from_address(word or 0).value = self._best.address("main")
+            if self.keep is not None:
+                self.keep(code)
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self.seconds = time.perf_counter() - begun
+            self._texts, self._objects, self.keep = (), [], None
+            self._made.set()
+
+
+class _Thread:
+    """Makes optimised code in the background, by one thread, which ends when there is nothing left to make."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[TieredCode] = deque()
+        self._current: TieredCode | None = None
+        self._changed = threading.Condition()  # guards all that is here
+        self._thread: threading.Thread | None = None
+
+    def add(self, code: TieredCode) -> None:
+        """Have the optimised code of a program made, if that was not asked for yet."""
+        with self._changed:
+            if code.is_ready or code in self._waiting or self._current is code:
+                return
+            self._waiting.append(code)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="staticgrad: optimised code")
+                self._thread.start()
+
+    def give_up(self, codes: Collection[TieredCode]) -> None:
+        """Make no optimised code of these programs; return when that which has begun is made."""
+        with self._changed:
+            self._waiting = deque(code for code in self._waiting if code not in codes)
+            while self._current in codes:
+                self._changed.wait()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._current = None
+                self._changed.notify_all()
+                if not threading.main_thread().is_alive():  # the process ends
+                    self._waiting = deque(code for code in self._waiting if code.keep is not None)
+                if not self._waiting:
+                    self._thread = None
+                    return
+                self._current = code = self._waiting.popleft()
+            try:
+                code.improve()
+            except Exception as error:
+                if config.get("DEBUG") != "0":
+                    print(f"staticgrad: a program keeps its quick code: {error}", file=sys.stderr)
+
+    def drain(self) -> None:
+        """Return when there is nothing left to make; until ``go_on`` nothing new begins."""
+        self._changed.acquire()
+        while self._thread is not None:
+            self._changed.wait()
+
+    def go_on(self) -> None:
+        """End what ``drain`` has begun, in a parent and in a child that was forked meanwhile."""
+        self._changed.release()
+
+
+_THREAD = _Thread()
+give_up = _THREAD.give_up
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_THREAD.drain, after_in_parent=_THREAD.go_on, after_in_child=_THREAD.go_on)
