@@ -180,15 +180,16 @@ def _tiered(program: Program, options: CompileOptions, names: Digest | None, pla
         return None
     if names is None and cache.directory() is not None:
         return None
-    from staticgrad.compiler.native.tiers import TieredCode, is_worth_it
+    from staticgrad.compiler.native.tiers import TieredCode, quick_modules
 
     def keep(code: Code) -> None:
         assert names is not None
         cache.save(place, to_plain(program.interface, code, names))
 
-    if not is_worth_it(program):
+    quick = quick_modules(program)
+    if quick is None:
         return None
-    return TieredCode(program.modules, options.target, keep if names is not None else None)
+    return TieredCode(program.modules, quick, options.target, keep if names is not None else None)
 
 
 def _loaded(data: Plain, names: Digest) -> tuple[Interface, Loaded] | None:

@@ -89,9 +89,8 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
     poison = options.memory == "poison"
     stepwise = options.stepwise and not options.timed
-    entry = emit_entry(
-        steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared, stepwise=stepwise
-    )
+    entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared,
+                       stepwise=stepwise, tiers=options.tiers)  # fmt: skip
     return stages.done(
         Program(
             slots=slots,
@@ -107,7 +106,7 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
             borrows=bool(pinned),
             workers=options.workers if entry.shares else 1,
             polls=entry.polls,
-            seconds=sum(step.seconds for step in steps),
+            tiers=entry.tiers,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
             stepwise=Stepwise(tuple(steps), plan.offsets, region, places) if stepwise else None,
         )

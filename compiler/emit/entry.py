@@ -29,7 +29,7 @@ from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import POISON
+from staticgrad.compiler.program.program import POISON, Tiers
 from staticgrad.compiler.program.slots import Check, CollectiveSlot, Prepared, SizesSlot, Slot
 from staticgrad.compiler.program.step import Branch, Loop, Step, asking
 
@@ -53,6 +53,7 @@ class ModuleText:
     checks: tuple[Check, ...]
     shares: bool  # some kernel can use a pool
     polls: bool  # it looks whether it shall end
+    tiers: Tiers | None  # if the first texts are those of hot functions
 
 
 class _Main:
@@ -68,6 +69,7 @@ class _Main:
         name: str = "main",
         base: int = 0,
         polls_before: float = 0,
+        turns: float = 1,
         *,
         is_external: bool = False,
         stepwise: bool = False,
@@ -85,6 +87,7 @@ class _Main:
         self.checks = checks  # of the whole program
         self.shares = False
         self.polls_before = polls_before  # the program looks whether it shall end in steps before this one
+        self.turns = turns  # how often it is called in a call of the program
         self._unseen = 0.0  # estimated seconds since it last did
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
@@ -154,7 +157,7 @@ class _Main:
         stepwise = self.most == 1
         name = f"step{first}" if stepwise else self.module.unique(f"{self.f.name}.steps{first}")
         part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base, self.polls_before,
-                     is_external=stepwise)  # fmt: skip
+                     self.turns, is_external=stepwise)  # fmt: skip
         part._ticks, part._ending = self._ticks, self._ending
         part._steps(steps, first)
         part._finish()
@@ -225,6 +228,7 @@ class _Main:
             name = emit_kernel(self.module, step.planned, f"{step.family}_{step.name}")
             pointers = [self._address(o.memory, o.offset) for o in step.operands]
             scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
+            self.module.spend(name, step.seconds * self.turns)
             self.f.call(name, "void", *pointers, scratch, *self.f.params[2:] * shared)
         elif step.loop is not None:
             self._run_parts(step, step.loop, polls)
@@ -242,8 +246,12 @@ class _Main:
             base = self.base + self.plan.offsets[scratch] + arena
             name = self.module.unique(f"{self.f.name}.{step.name}")
             until = math.inf if polls else 0
-            writer = _Main(self.module, _numbers(part.slots), part.plan, self.poison, self.checks, name, base, until)
+            turns = self.turns * loop.most_turns
+            writer = _Main(
+                self.module, _numbers(part.slots), part.plan, self.poison, self.checks, name, base, until, turns
+            )
             writer.write(part.steps)
+            self.module.spend(name, RATES.turn_seconds * turns)
             self.shares |= writer.shares
             functions.append(name)
 
@@ -326,9 +334,10 @@ def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:
 @phase("emit text")
 def emit_entry(
     steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False,
-    prepared: Prepared | None = None, stepwise: bool = False,
+    prepared: Prepared | None = None, stepwise: bool = False, tiers: bool = False,
 ) -> ModuleText:  # fmt: skip
-    """The text of the modules that run ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
+    """The text of the modules that run ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …, for
+    two ``tiers`` of code with the hot functions in the first modules."""
     module = IRModule(target, has_sizes=any(isinstance(slot, SizesSlot) for slot in slots))
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
     polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from_seconds
@@ -337,4 +346,5 @@ def emit_entry(
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)
-    return ModuleText(module.texts(), tuple(main.checks), main.shares, polls)
+    hot, found = module.tiers() if tiers else ((), None)
+    return ModuleText(module.texts(hot), tuple(main.checks), main.shares, polls, found)

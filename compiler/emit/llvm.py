@@ -17,16 +17,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 
 import numpy as np
 
 from staticgrad.base.extents import Atom, Extent, OpenSize, at_most, is_open
 from staticgrad.base.frozen import frozen, record
+from staticgrad.base.reach import reach
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
+from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.program.program import Tiers
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
 PAGE = 4096  # bytes that a guard page after a stack has at least
@@ -171,6 +174,7 @@ class IRModule:
         self._numbers: dict[str, int] = {}  # the last that made a name unique
         self._shared: dict[object, str] = {}
         self._takes_sizes: set[str] = set()
+        self._seconds: dict[str, float] = {}  # that a program spends in a function, as far as is known
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
         self._declarations.setdefault(name, f"declare {result} @{name}({', '.join(params)})\n")
@@ -247,14 +251,40 @@ class IRModule:
         globals_, functions = ([d.text() for d in items.values()] for items in (self._globals, self._functions))
         return "".join([*globals_, *self._declarations.values(), *functions, self._attributes()])
 
-    def texts(self) -> tuple[str, ...]:
-        """LLVM text of the module as several if it is long, which are compiled side by side."""
-        whole = self.text()
-        count = min(parts.MOST_PARTS, len(whole) // parts.PART)
-        if count <= 1:
-            return (whole,)
-        found = parts.parts(self._globals, self._declarations, self._functions, count)
+    def texts(self, apart: Collection[str] = ()) -> tuple[str, ...]:
+        """LLVM text of the module as several if it is long, which are compiled side by side; those of the functions
+        that lie ``apart`` from others come first."""
+        groups = self._groups(apart)
+        if sum(count for _, count in groups) <= 1:
+            return (self.text(),)
+        found = parts.parts(self._globals, self._declarations, self._functions, groups)
         return tuple(text + self._attributes() for text in found)
+
+    def _groups(self, apart: Collection[str]) -> list[tuple[Collection[str], int]]:
+        """The functions that lie apart and the others, as far as there are some, and the number of modules of each."""
+        groups = [names for names in (set(apart), self._functions.keys() - set(apart)) if names]
+        lengths = [sum(len(self._functions[name].text()) for name in names) for names in groups]
+        counts = [max(1, min(parts.MOST_PARTS, length // parts.PART)) for length in lengths]
+        return list(zip(groups, counts, strict=True))
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Note that a program spends some time in this function and in those that it calls."""
+        if seconds > 0:
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def tiers(self) -> tuple[set[str], Tiers]:
+        """The hot functions, in which more time is lost where they are made quickly than making them well takes, and
+        what is saved and lost if their modules are made well and all others quickly."""
+        seconds = dict.fromkeys(self._functions, 0.0)
+        for name, spent in self._seconds.items():
+            for user in reach([name], lambda known: self._functions.keys() & self._functions[known].uses):
+                seconds[user] += spent
+        saved = {name: RATES.quick_saves * RATES.codegen_seconds * len(d.rest) for name, d in self._functions.items()}
+        hot = {name for name, spent in seconds.items() if RATES.quick_takes * spent > saved[name]}
+        lost = RATES.quick_takes * sum(spent for name, spent in self._seconds.items() if name not in hot)
+        saved_seconds = sum(some for name, some in saved.items() if name not in hot)
+        modules = self._groups(hot)[0][1] if hot else 0
+        return hot, Tiers(modules, saved_seconds, lost)
 
     def _attributes(self) -> str:
         """The attributes of all functions: where frames are not looked at, no tables describe them. Where code is to be

@@ -7,7 +7,7 @@ wherever it is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from staticgrad.base.frozen import frozen
 
@@ -33,12 +33,16 @@ class Definition:
 
 
 def parts(
-    globals_: Mapping[str, Definition], declarations: Mapping[str, str], functions: Mapping[str, Definition], count: int
+    globals_: Mapping[str, Definition],
+    declarations: Mapping[str, str],
+    functions: Mapping[str, Definition],
+    groups: Sequence[tuple[Collection[str], int]],
 ) -> tuple[str, ...]:
-    """The texts of ``count`` modules in which these lie, by name. ``declarations`` are of functions that lie in none of
-    them."""
+    """The texts of modules in which these lie, by name: those of each group of functions in as many as it says.
+    ``declarations`` are of functions that lie in none of them."""
     defined = {**globals_, **functions}
-    homes = _homes(globals_, functions, count)
+    homes = _homes(globals_, functions, groups)
+    count = sum(number for _, number in groups)
     shared = {name for user, d in functions.items() for name in d.uses if homes.get(name) != homes[user]}
     said = {
         **{name: definition.declaration for name, definition in globals_.items()},
@@ -55,15 +59,21 @@ def parts(
     return tuple(map(part, range(count)))
 
 
-def _homes(globals_: Collection[str], functions: Mapping[str, Definition], count: int) -> dict[str, int]:
-    """The part of each definition: the longest functions first, each where there is least; globals where the first
-    function refers to them."""
-    lengths = [0] * count
+def _homes(
+    globals_: Collection[str], functions: Mapping[str, Definition], groups: Sequence[tuple[Collection[str], int]]
+) -> dict[str, int]:
+    """The part of each definition: the longest functions of a group first, each where there is least; globals where the
+    first function refers to them."""
     homes: dict[str, int] = {}
-    length_of = {name: len(definition.text()) for name, definition in functions.items()}
-    for name in sorted(functions, key=lambda name: -length_of[name]):
-        homes[name] = lengths.index(min(lengths))
-        lengths[homes[name]] += length_of[name]
+    first = 0
+    for names, count in groups:
+        lengths = [0] * count
+        length_of = {name: len(definition.text()) for name, definition in functions.items() if name in names}
+        for name in sorted(length_of, key=lambda name: -length_of[name]):
+            home = lengths.index(min(lengths))
+            homes[name] = first + home
+            lengths[home] += length_of[name]
+        first += count
     for name in globals_:
         homes[name] = next((homes[user] for user, definition in functions.items() if name in definition.uses), 0)
     return homes

@@ -120,6 +120,10 @@ class Rates:
     polls_from_seconds: float = 1e-3  # of a program that looks whether it shall end
     poll_seconds: float = 0.5e-3  # between two looks of a program
     loop_poll_seconds: float = 1e-4  # between two looks of a loop
+    # Machine code (benchmarks/tiers.py, one core of an AVX2 machine).
+    codegen_seconds: float = 1.3e-6  # of a character of LLVM text, by the optimising code generator
+    quick_saves: float = 0.7  # the part of these seconds that code which is made quickly saves
+    quick_takes: float = 20.0  # times the lower bound of its time a kernel takes longer if it is made quickly
 
 
 RATES = Rates()

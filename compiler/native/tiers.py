@@ -33,14 +33,10 @@ from staticgrad.compiler.native import codegen
 from staticgrad.compiler.native.module import Code, Loaded, joined, load_code
 from staticgrad.compiler.program.program import Program
 
-# What follows is measured by benchmarks/tiers.py on one core of an AVX2 machine (Zen 3).
-SECONDS_PER_CHARACTER = 1.3e-6  # of LLVM text, by the optimising code generator
-SAVED = 0.7  # the part of that which quick code saves
-SLOWER = 2.0  # times as long as optimised code a call takes besides, in quick code
-LEAST_SAVED_SECONDS = 0.015  # below, a thread of its own does not pay
+LEAST_SAVED_SECONDS = 0.015  # below, a thread of its own does not pay (benchmarks/tiers.py)
 # Quick code keeps every value in memory. It needs up to 21 bytes of the stack for a line of text, and the deepest
 # program may take 64 KiB: a function of more lines is optimised at once.
-MOST_LINES = 1000
+MOST_LINES = 2000
 
 GATE = """\
 @code = internal global ptr @main
@@ -56,14 +52,17 @@ define ptr @word() {
 """
 
 
-def is_worth_it(program: Program) -> bool:
-    """True if quick code saves more than it costs: the program is no small one, and a call of it is short."""
-    if config.get("TIERS") == "0" or not any(map(may_be_quick, program.modules)):
-        return False
-    if config.get("TIERS") == "first":
-        return True
-    saved = SAVED * SECONDS_PER_CHARACTER * sum(map(len, program.modules))
-    return saved > LEAST_SAVED_SECONDS + SLOWER * program.seconds
+def quick_modules(program: Program) -> tuple[bool, ...] | None:
+    """A flag for each module of a program that says whether it is made quickly at first; None where that saves less
+    than it costs: it is a small program, or calls of it are long."""
+    tiers, switch = program.tiers, config.get("TIERS")
+    if tiers is None or switch == "0":
+        return None
+    if switch == "1" and tiers.saved_seconds < LEAST_SAVED_SECONDS + tiers.lost_seconds:
+        return None
+    hot = 0 if switch == "first" else tiers.hot
+    quick = tuple(number >= hot and may_be_quick(text) for number, text in enumerate(program.modules))
+    return quick if any(quick) else None
 
 
 def may_be_quick(text: str) -> bool:
@@ -78,15 +77,21 @@ def _gate(target: Target) -> bytes:
 
 
 class TieredCode:
-    """The code of a program in memory: quick at first, optimised as soon as that is made. ``keep`` is called with the
-    optimised code if that is to be kept; else ``keep`` is None.
+    """The code of a program in memory: that of its ``quick`` modules is made quickly, and optimised as soon as that is
+    made.
+
+    Args:
+        texts: of the program's modules.
+        quick: for each whether it is made quickly at first.
+        keep: called with the optimised code, if that is to be kept.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
 
-    def __init__(self, texts: Sequence[str], target: Target, keep: Callable[[Code], None] | None) -> None:
-        quick = tuple(map(may_be_quick, texts))
+    def __init__(
+        self, texts: Sequence[str], quick: Sequence[bool], target: Target, keep: Callable[[Code], None] | None
+    ) -> None:
         self._texts: Sequence[str] = tuple(texts)
         self._target = target
         self.keep = keep

@@ -221,6 +221,11 @@ class Loop:
         return largest(self.length) * self.turn_seconds if self.length else 0.0
 
     @property
+    def most_turns(self) -> float:
+        """The greatest number of turns; infinite where nothing bounds it."""
+        return math.inf if self.length is None else largest(self.length)
+
+    @property
     def title(self) -> str:
         if self.length is None:
             return "loop while a condition holds"
@@ -273,6 +278,10 @@ class Branch:
     @property
     def seconds(self) -> float:
         return max(part.seconds for part in self.parts)
+
+    @property
+    def most_turns(self) -> float:
+        return 1
 
     @property
     def title(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -170,6 +171,31 @@ def test_a_function_of_many_lines_is_optimised_at_once() -> None:
     )
 
 
+def test_functions_in_which_calls_spend_their_time_are_optimised_at_once(gate: Gate) -> None:
+    """A product of 800 rows in a program of many small ops: its tiles lie in modules of their own, the first ones."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((800, 800), name="x")
+        product = x @ x
+        y = product[:3, :4]
+        for n in range(1, 30):
+            y = sg.sort(sg.cumulative_sum(y * float(n), axis=1), axis=0)
+        z = sg.sum(sg.linalg.inv(sg.concat([y, y[:1]], 0) + 100.0 * np.eye(4, dtype=np.float32)))
+    with sg.Session(graph, num_threads=1) as session:
+        executable = session.compile([product, z], [x])
+        assert not executable.ready()
+        program = executable._programs.native().program
+        assert program.tiers is not None
+        assert 0 < program.tiers.hot < len(program.modules)
+        hot = "".join(program.modules[: program.tiers.hot])
+        assert "@tile" in hot
+        assert "@main" not in re.sub("^declare.*$", "", hot, flags=re.MULTILINE)
+        found = executable(np.eye(800, dtype=np.float32))
+        gate.open()
+        executable.wait()
+        for a, b in zip(executable(np.eye(800, dtype=np.float32)), found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_a_module_that_is_optimised_already_is_not_made_twice(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two modules one has a function that is too long for quick code."""
     asked: list[int] = []
@@ -183,7 +209,8 @@ def test_a_module_that_is_optimised_already_is_not_made_twice(gate: Gate, monkey
     body = "\n".join(f"  %v{n} = add i32 {n}, 1" for n in range(tiers.MOST_LINES + 1))
     main = "define i32 @main(ptr %a, ptr %b, ptr %c) {\n  %x = call i32 @other(i32 3)\n  ret i32 %x\n}\n"
     other = f"define hidden i32 @other(i32 %n) {{\n{body}\n  %y = mul i32 %n, 7\n  ret i32 %y\n}}\n"
-    code = tiers.TieredCode((f"declare i32 @other(i32)\n{main}", other), sg.Session().compiler.options().target, None)
+    texts, target = (f"declare i32 @other(i32)\n{main}", other), sg.Session().compiler.options().target
+    code = tiers.TieredCode(texts, tuple(map(tiers.may_be_quick, texts)), target, None)
     call = np.ctypeslib.ctypes.CFUNCTYPE(np.ctypeslib.ctypes.c_int, *[np.ctypeslib.ctypes.c_void_p] * 3)
     function = call(code.address("main"))
     assert function(None, None, None) == 21
