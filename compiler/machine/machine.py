@@ -123,6 +123,7 @@ class Rates:
     # Machine code (benchmarks/tiers.py, one core of an AVX2 machine).
     codegen_seconds: float = 1.3e-6  # of a character of LLVM text, by the optimising code generator
     quick_saves: float = 0.7  # the part of these seconds that code which is made quickly saves
+    quick_least_saved_seconds: float = 0.015  # below, a thread that makes the optimised code does not pay
     quick_takes: float = 20.0  # times the lower bound of its time a kernel takes longer if it is made quickly
 
 

@@ -28,12 +28,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from staticgrad.base import config
+from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native import codegen
 from staticgrad.compiler.native.module import Code, Loaded, joined, load_code
 from staticgrad.compiler.program.program import Program
 
-LEAST_SAVED_SECONDS = 0.015  # below, a thread of its own does not pay (benchmarks/tiers.py)
 # Quick code keeps every value in memory. It needs up to 21 bytes of the stack for a line of text, and the deepest
 # program may take 64 KiB: a function of more lines is optimised at once.
 MOST_LINES = 2000
@@ -58,7 +58,7 @@ def quick_modules(program: Program) -> tuple[bool, ...] | None:
     tiers, switch = program.tiers, config.get("TIERS")
     if tiers is None or switch == "0":
         return None
-    if switch == "1" and tiers.saved_seconds < LEAST_SAVED_SECONDS + tiers.lost_seconds:
+    if switch == "1" and tiers.saved_seconds < RATES.quick_least_saved_seconds + tiers.lost_seconds:
         return None
     hot = 0 if switch == "first" else tiers.hot
     quick = tuple(number >= hot and may_be_quick(text) for number, text in enumerate(program.modules))

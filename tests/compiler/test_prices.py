@@ -70,7 +70,8 @@ def test_a_print_far_down_keeps_no_gradients_of_weights_waiting(g: sg.Graph, pri
     """They waited for every print, since one may fail, and what they are made of was alive till then."""
     x, y, between = deep(SIZE, 8)
     between[at].register_hook(lambda grad: sg.print(grad, "between"))
-    assert [price.arena_bytes for price in price_all(x, sg.sum(y * y))] == [0]
+    (price,) = price_all(x, sg.sum(y * y))
+    assert price.arena_bytes <= 0
 
 
 @BOTH

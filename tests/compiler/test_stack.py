@@ -20,6 +20,7 @@ from support.frames import depth
 from support.large_programs import LAYERS, large_program
 from support.op_cases import TESTED, declare, typed, varied
 from support.selection import slow
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.base.types import is_floating
@@ -155,8 +156,9 @@ def test_calls_at_once_pack_in_memory_of_their_own(g: Graph) -> None:
 # -- the place of scratch memory --------------------------------------------------------------------------------------
 
 
-def test_products_pack_into_one_place(g: Graph) -> None:
+def test_products_pack_into_one_place(g: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays in a cache from one product to the next, as the stack did."""
+    monkeypatch.setenv("STATICGRAD_TARGET", HERE[0])  # where the cache is no small one
     fetches, feeds, _ = small_stacks.products(300)
     memory = sg.Session(g, num_threads=1).compile(fetches, feeds).memory
     (packing,) = [b for b in memory.buffers if b.name == "packing"]
