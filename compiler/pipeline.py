@@ -40,11 +40,11 @@ from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.costs import step_cost
 from staticgrad.compiler.program.memories import Memory
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import BufferPlan, Program, Stepwise
+from staticgrad.compiler.program.program import BufferPlan, Later, Program, Stepwise
 from staticgrad.compiler.program.schedule import schedule
 from staticgrad.compiler.program.slots import SizesSlot, Slot
 from staticgrad.compiler.program.step import PackedFeed, Part, Step
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Region, private
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
@@ -69,6 +69,7 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     count_on(options.target.isa)
     stages = Stages()
     stages.region("cut", region)
+    region = private(region)
     for step in passes_without(options.disabled):
         region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
@@ -85,8 +86,8 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     share, seconds = options.memory != "none", options.planning_seconds
     plan = plan_memory(steps, share=share, seconds=seconds, pinned=pinned, lasting=kept)
     slots = (*slots, *(prepared.slots if prepared is not None else ()), *_sizes(region))
-    flows = describe_flows(steps, slots, plan)
-    stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
+    flows = Later(functools.partial(describe_flows, steps, slots, plan))
+    stages.text("kernels", lambda: "\n".join(flow.text for flow in flows.value))
     poison = options.memory == "poison"
     stepwise = options.stepwise and not options.timed
     entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared,
@@ -99,10 +100,10 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
             buffers=_buffers(plan),
             checks=entry.checks,
             costs=tuple(step_cost(step) for step in steps),
-            flows=flows,
-            graph_text=print_nodes(region.graph.nodes),
             modules=entry.texts,
             target=options.target.name,
+            later_flows=flows,
+            later_graph_text=Later(functools.partial(print_nodes, region.graph.nodes)),
             borrows=bool(pinned),
             workers=options.workers if entry.shares else 1,
             polls=entry.polls,

@@ -13,8 +13,8 @@ written. A program with a ``PreparedSlot`` finds in the arena what its last call
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from staticgrad.base.errors import SourceLine
 from staticgrad.base.extents import largest
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.regions.region import Region
     from staticgrad.graph.graph import Tensor
 
+T = TypeVar("T")
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
 
 
@@ -92,6 +93,24 @@ class Stepwise:
     places: Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
+class Later(Generic[T]):
+    """A value that is made when it is first asked for; then what it is made of is let go."""
+
+    __slots__ = ("_make", "_value")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+        self._value: T | None = None
+
+    @property
+    def value(self) -> T:
+        """The value."""
+        make = self._make
+        if make is not None:
+            self._value, self._make = make(), None
+        return cast(T, self._value)
+
+
 @frozen
 class Tiers:
     """The parts of a program that are made quickly at first.
@@ -117,16 +136,26 @@ class Program:
     buffers: tuple[BufferPlan, ...]
     checks: tuple[Check, ...]
     costs: tuple[KernelCost, ...]
-    flows: tuple[StepFlow, ...]
-    graph_text: str
     modules: tuple[str, ...]  # LLVM text; of a long program several, which refer to each other
     target: str
+    later_flows: Later[tuple[StepFlow, ...]]
+    later_graph_text: Later[str]
     borrows: bool = False  # its arena is memory of the caller's, in which values lie that are donated to it
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or an unknown time, and looks whether it shall end
     tiers: Tiers | None = None  # how its code is made twice, if it may be
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
     stepwise: Stepwise | None = None
+
+    @property
+    def flows(self) -> tuple[StepFlow, ...]:
+        """The texts of its steps and the memories that they touch."""
+        return self.later_flows.value
+
+    @property
+    def graph_text(self) -> str:
+        """The text of the region that was lowered."""
+        return self.later_graph_text.value
 
     @property
     def llvm_text(self) -> str:

@@ -67,10 +67,18 @@ def rebuild(region: Region, visit: Visit) -> Region:
             tensors.update(zip(node.outputs, outputs, strict=True))
             made = tuple(graph.nodes[start:])
             nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
+    graph.hands_over = region.graph.hands_over
     effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes[node] if new.op.effect))
     feeds, fetches = (tuple(tensors[x] for x in xs) for xs in (region.feeds, region.fetches))
     layouts = {tensors[x]: order for x, order in region.layouts.items() if x in tensors}
     return Region(graph, feeds, fetches, effects, layouts)
+
+
+def private(region: Region) -> Region:
+    """A copy of a region for one compilation: its passes take over what they leave as it is."""
+    copied = rebuild(region, lambda node, inputs: None)
+    copied.graph.hands_over = True
+    return copied
 
 
 def users_of(region: Region) -> dict[Tensor, list[Node]]:

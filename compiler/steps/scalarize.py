@@ -12,9 +12,10 @@ join as the nests that they stand for.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -28,7 +29,7 @@ from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCo
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.machine.modes import took
-from staticgrad.compiler.plans.nest.facts import Facts, analyse, closure, cost_of, dtype_of
+from staticgrad.compiler.plans.nest.facts import Facts, analyse, closure, cost_of, dtype_of, literals_of
 from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.step import Step, with_nest
@@ -120,7 +121,7 @@ def _candidate(step: Step) -> tuple[Parts, int] | None:
 def _small(step: Step, parts: Parts, cost: int) -> _Small | None:
     """The step if its elements may as well be computed one by one."""
     operands = tuple(dict.fromkeys(operand for _, given in parts for operand in given))
-    apart = _written(parts, operands, passing={o.memory for o in operands} - {o.memory for o in step.operands})
+    apart = _written_once(parts, operands, passing={o.memory for o in operands} - {o.memory for o in step.operands})
     return _Small(step, apart, operands) if _cost(apart, range(len(apart.body))) - cost <= MOST_EXTRA else None
 
 
@@ -161,19 +162,45 @@ def _from_its_begin(operand: Operand, itemsize: int) -> tuple[Operand, int]:
     return Operand(operand.memory), operand.offset // itemsize
 
 
+def _written_once(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory]) -> Nest:
+    """``_written``, which is remembered: of many steps most are equal up to the memories that they touch."""
+    numbers: dict[Memory, int] = {}
+    places = tuple((numbers.setdefault(o.memory, len(numbers)), o.offset) for o in operands)
+    place = {operand: number for number, operand in enumerate(operands)}
+    given = tuple((nest, literals_of(nest), tuple(place[o] for o in own)) for nest, own in parts)
+    return _remembered(given, places, frozenset(number for memory, number in numbers.items() if memory in passing))
+
+
+@functools.lru_cache(maxsize=1024)
+def _remembered(
+    given: tuple[tuple[Nest, tuple[str, ...], tuple[int, ...]], ...],
+    places: tuple[tuple[int, int], ...],
+    passing: frozenset[int],
+) -> Nest:
+    return _unrolled([(nest, own) for nest, _, own in given], places, passing)
+
+
 def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory]) -> Nest:
     """Nests whose accesses are all plain as one, with every element unrolled. What hangs on indices alone is a number;
     ``passing`` are memories that are not stored."""
-    dtypes = _dtypes(parts)
-    body = _Registers(operands, [dtypes[operand.memory] for operand in operands])
     place = {operand: number for number, operand in enumerate(operands)}
-    for nest, given in parts:
+    given = [(nest, tuple(place[o] for o in own)) for nest, own in parts]
+    return _unrolled(given, [(o.memory, o.offset) for o in operands], passing)
+
+
+def _unrolled(
+    parts: Sequence[tuple[Nest, Sequence[int]]], places: Sequence[tuple[Hashable, int]], passing: Collection[Hashable]
+) -> Nest:
+    """The same of nests with the numbers of their operands; ``places`` are what each points into, and where."""
+    dtypes = {places[number][0]: dtype for nest, own in parts for number, dtype in zip(own, nest.args, strict=True)}
+    body = _Registers(places, [dtypes[base] for base, _ in places])
+    for nest, own in parts:
         facts = analyse(nest)
         inner = range(len(nest.outer), len(nest.dims))
         elements = frozenset(number for number in facts.needed if facts.element[number])
         for point in product(*map(range, nest.outer)):
             where = [*map(Affine, point), *(Affine() for _ in inner)]
-            InstructionCopier(body, nest, where, [place[o] for o in given], inner).copy(sorted(facts.needed), elements)
+            InstructionCopier(body, nest, where, own, inner).copy(sorted(facts.needed), elements)
     return body.nest(passing)
 
 
@@ -251,18 +278,18 @@ def _joint(run: Sequence[_Small], users: Counter[Memory], planner: KernelPlanner
 
 class _Registers(BodyBuilder):
     """A body without dimensions that knows what lies in memory: no element is loaded twice, or after it was stored.
-    Input: what the arguments point to, and their dtypes."""
+    Input: what the arguments point into and the bytes from there, and their dtypes."""
 
-    def __init__(self, operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> None:
+    def __init__(self, places: Sequence[tuple[Hashable, int]], dtypes: Sequence[np.dtype]) -> None:
         super().__init__(0)
-        self._operands = operands
+        self._places = places
         self._dtypes = tuple(dtypes)
-        self._elements: dict[tuple[Memory, int], int] = {}
-        self._stores: dict[tuple[Memory, int], Store] = {}
+        self._elements: dict[tuple[Hashable, int], int] = {}
+        self._stores: dict[tuple[Hashable, int], Store] = {}
 
-    def nest(self, passing: Collection[Memory]) -> Nest:
+    def nest(self, passing: Collection[Hashable]) -> Nest:
         """The nest, without stores to the memories in ``passing`` and what only they need."""
-        stores = [store for (memory, _), store in self._stores.items() if memory not in passing]
+        stores = [store for (base, _), store in self._stores.items() if base not in passing]
         whole = Nest((), (), self._dtypes, (*self.instrs, *stores))
         wanted = closure(whole, range(len(self.instrs), len(whole.body)))
         if len(wanted) == len(whole.body):
@@ -299,9 +326,9 @@ class _Registers(BodyBuilder):
         self._elements[key] = value
         self._stores[key] = Store(access, value)
 
-    def _key(self, access: Access) -> tuple[Memory, int]:
-        operand = self._operands[access.arg]
-        return operand.memory, operand.offset + access.offset * self._dtypes[access.arg].itemsize
+    def _key(self, access: Access) -> tuple[Hashable, int]:
+        base, offset = self._places[access.arg]
+        return base, offset + access.offset * self._dtypes[access.arg].itemsize
 
     def _holds(self, guard: int | None) -> bool:
         """True if an element is there, which is known, as every index is a number."""

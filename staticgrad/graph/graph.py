@@ -10,6 +10,7 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -777,6 +778,7 @@ class Graph(metaclass=hints.Answering):
         self.nodes: list[Node] = []
         self.version = 0  # grows with every declaration, hook and change of what requires a gradient
         self.finalized = False
+        self.hands_over = False  # nothing but one compilation has it, whose next graph may take over its nodes
         self.random_ops = 0
         self._variables: dict[str, Tensor] = {}  # whose names stay
         self.unsettled: dict[Node, Unnamed] = {}  # variables whose names are worked out when asked for
@@ -957,17 +959,29 @@ class Graph(metaclass=hints.Answering):
         return node
 
     def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
-        """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph."""
+        """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph. A node
+        that keeps its operands moves into this graph if its own one ``hands_over``."""
+        if node.graph.hands_over and node.graph is not self:
+            same_inputs = all(map(operator.is_, inputs, node.inputs))
+            if same_inputs and len(control) == len(node.control) and all(map(operator.is_, control, node.control)):
+                node._name = self._name_like(node)
+                node.graph, node.serial = self, len(self.nodes)
+                self.nodes.append(node)
+                return node
         types = tuple([y.type for y in node.outputs])
         for x, y in zip(inputs, node.inputs, strict=True):
             if x.type is not y.type and x.type != y.type:
                 types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
                 break
-        name = self.unique_name(node.name if node.name not in self._names else _unnumbered(node.name))
+        name = self._name_like(node)
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         new.epoch = node.epoch
         self.nodes.append(new)
         return new
+
+    def _name_like(self, node: Node) -> str:
+        """The name of a node of another graph, with another number where it is taken."""
+        return self.unique_name(node.name if node.name not in self._names else _unnumbered(node.name))
 
     def repeat(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node], epoch: int) -> Node:
         """Declare that ``node`` is computed again, from ``inputs`` of equal values, after the nodes ``control``."""
