@@ -124,7 +124,12 @@ def test_no_right_program_is_refused(start: int, target: str, monkeypatch: pytes
         run_drawn(seed)
 
 
-def test_products_of_feeds_are_allowed_the_rounding_of_their_terms() -> None:
+@pytest.mark.parametrize("target", EVERY)
+def test_products_of_feeds_are_allowed_the_rounding_of_their_terms(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a small target one of 160,000 elements was refused whose trials all were nearly exact."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
     x, w = sg.placeholder((64, 64)), sg.placeholder((64, 64))
     y = x @ w
     with sg.Session() as session:
