@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from optimised import optimised
 
 import staticgrad as sg
 from staticgrad.base.world import World, world
@@ -86,7 +87,7 @@ def measure_reduce(given: argparse.Namespace, here: World) -> list[Row]:
     for count in SIZES:
         with sg.Graph() as graph:
             x = sg.placeholder((count,))
-            step = sg.Session(graph).compile(sg.distributed.all_reduce(x), x)
+            step = optimised(sg.Session(graph).compile(sg.distributed.all_reduce(x), x))
         values, result = np.full(count, here.rank + 1, np.float32), np.empty(count, np.float32)
         received = np.empty_like(values)
 
@@ -130,7 +131,7 @@ def measure_steps(given: argparse.Namespace, here: World) -> list[Row]:
             loss = sg.nn.mse_loss(y, t)
             how: dict[str, Any] = {"distributed": True, "buckets": buckets} if buckets else {}
             train = sg.optim.SGD(lr=1e-3).minimize(loss, **how)
-            step = sg.Session(graph).compile([loss, train], [x, t])
+            step = optimised(sg.Session(graph).compile([loss, train], [x, t]))
         steps.append(lambda step=step: step(images, targets))
     alone, *together = turns(steps, given.rounds, here)
     return [compared(f"buckets={n}", seconds, alone) for n, seconds in zip(BUCKETS, together, strict=True)]

@@ -33,6 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from optimised import optimised
 
 import staticgrad as sg
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
@@ -214,13 +215,13 @@ class Program:
             y = sg.nn.functional.conv2d(x, w, stride=layer.stride, padding=layer.padding, groups=layer.groups)
             session = sg.Session(num_threads=threads)
             if direction == "forward":
-                run = session.compile(y, [x, w])
+                run = optimised(session.compile(y, [x, w]))
                 self.call = lambda: run(data.x, data.w)
             elif direction == "input_grad":
-                run = session.compile(sg.gradients(y, [x], grad_ys=[gradient])[0], [gradient, w])
+                run = optimised(session.compile(sg.gradients(y, [x], grad_ys=[gradient])[0], [gradient, w]))
                 self.call = lambda: run(data.y, data.w)
             else:
-                run = session.compile(sg.gradients(y, [w], grad_ys=[gradient])[0], [x, gradient])
+                run = optimised(session.compile(sg.gradients(y, [w], grad_ys=[gradient])[0], [x, gradient]))
                 self.call = lambda: run(data.x, data.y)
 
 

@@ -30,6 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optimised import optimised
+
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 OURS = "staticgrad"
 PEERS = {"numpy": "numpy", "torch": "torch", "jax": "jax"}
@@ -147,7 +149,7 @@ def by_staticgrad(problem: Problem, threads: int) -> Call:
         last = (*axes, a.ndim - 1, a.ndim - 2)
         left, right = (sg.permute_dims(x, last) if t else x for x, t in zip((a, b), problem.turned))
         product = left @ right
-    executable = sg.Session(graph, num_threads=threads).compile(product, [a, b])
+    executable = optimised(sg.Session(graph, num_threads=threads).compile(product, [a, b]))
     one, other, c = problem.a, problem.b, problem.c
     return (lambda: executable(one, other)) if problem.fresh else (lambda: executable(one, other, out=c))
 

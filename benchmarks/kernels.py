@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from kernel_cases import FAMILIES, Array, Case, Shapes
+from optimised import optimised
 from systems import System, installed
 
 import staticgrad as sg
@@ -67,7 +68,7 @@ def own_runs(system: System, task: Task) -> dict[str, Run]:
             weight = sg.placeholder(task.weight.shape, getattr(sg, task.weight.dtype.name))
             fetches = sg.gradients(result, real, grad_ys=weight)
             feeds, arrays = [*inputs, weight], (*arrays, task.weight)
-    executable = sg.Session(graph, num_threads=task.threads).compile(fetches, feeds)
+    executable = optimised(sg.Session(graph, num_threads=task.threads).compile(fetches, feeds))
     out = [np.array(result) for result in executable(*arrays)]
     return {OWN: lambda: executable(*arrays), OUT: lambda: executable(*arrays, out=out)}
 

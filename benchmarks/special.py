@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from optimised import optimised
 
 import staticgrad as sg
 from staticgrad.errors import StaticGradError
@@ -67,7 +68,7 @@ def runs(op: optable.Op, case: optable.Case, given: argparse.Namespace) -> list[
             return []
     if place is None:
         return []
-    executable = sg.Session(graph, num_threads=1).compile([result], inputs)
+    executable = optimised(sg.Session(graph, num_threads=1).compile([result], inputs))
 
     def call(operands: Sequence[Array]) -> Run:
         out = [np.array(r) for r in executable(*operands)]
