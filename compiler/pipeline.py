@@ -107,7 +107,7 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
             borrows=bool(pinned),
             workers=options.workers if entry.shares else 1,
             polls=entry.polls,
-            tiers=entry.tiers,
+            hot_modules=entry.hot_modules,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
             stepwise=Stepwise(tuple(steps), plan.offsets, region, places) if stepwise else None,
         )

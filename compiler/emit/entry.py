@@ -29,7 +29,7 @@ from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.plan import Plan
-from staticgrad.compiler.program.program import POISON, Tiers
+from staticgrad.compiler.program.program import POISON
 from staticgrad.compiler.program.slots import Check, CollectiveSlot, Prepared, SizesSlot, Slot
 from staticgrad.compiler.program.step import Branch, Loop, Step, asking
 
@@ -53,7 +53,7 @@ class ModuleText:
     checks: tuple[Check, ...]
     shares: bool  # some kernel can use a pool
     polls: bool  # it looks whether it shall end
-    tiers: Tiers | None  # if the first texts are those of hot functions
+    hot_modules: int | None  # the first ones; None where all had better be optimised at once
 
 
 class _Main:
@@ -346,5 +346,7 @@ def emit_entry(
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)
-    hot, found = module.tiers() if tiers else ((), None)
-    return ModuleText(module.texts(hot), tuple(main.checks), main.shares, polls, found)
+    hot = module.hot() if tiers else None
+    first, others = module.texts_apart(hot or ())
+    number = None if hot is None else len(first)
+    return ModuleText((*first, *others), tuple(main.checks), main.shares, polls, number)

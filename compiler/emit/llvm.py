@@ -29,7 +29,6 @@ from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.program.program import Tiers
 
 INDEX = "index"  # as a parameter's type: that of indices on the target, ``Function.word``
 PAGE = 4096  # bytes that a guard page after a stack has at least
@@ -251,30 +250,30 @@ class IRModule:
         globals_, functions = ([d.text() for d in items.values()] for items in (self._globals, self._functions))
         return "".join([*globals_, *self._declarations.values(), *functions, self._attributes()])
 
-    def texts(self, apart: Collection[str] = ()) -> tuple[str, ...]:
-        """LLVM text of the module as several if it is long, which are compiled side by side; those of the functions
-        that lie ``apart`` from others come first."""
-        groups = self._groups(apart)
-        if sum(count for _, count in groups) <= 1:
-            return (self.text(),)
-        found = parts.parts(self._globals, self._declarations, self._functions, groups)
-        return tuple(text + self._attributes() for text in found)
+    def texts(self) -> tuple[str, ...]:
+        """LLVM text of the module as several if it is long, which are compiled side by side."""
+        return self.texts_apart(())[1]
 
-    def _groups(self, apart: Collection[str]) -> list[tuple[Collection[str], int]]:
-        """The functions that lie apart and the others, as far as there are some, and the number of modules of each."""
-        groups = [names for names in (set(apart), self._functions.keys() - set(apart)) if names]
+    def texts_apart(self, apart: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The texts of modules of some functions, and those of the others."""
+        groups = [set(apart), self._functions.keys() - set(apart)]
         lengths = [sum(len(self._functions[name].text()) for name in names) for names in groups]
-        counts = [max(1, min(parts.MOST_PARTS, length // parts.PART)) for length in lengths]
-        return list(zip(groups, counts, strict=True))
+        counts = [min(parts.MOST_PARTS, max(1, length // parts.PART)) if length else 0 for length in lengths]
+        if sum(counts) <= 1 and not apart:
+            return (), (self.text(),)
+        dealt = list(zip(groups, counts, strict=True))
+        found = parts.parts(self._globals, self._declarations, self._functions, dealt)
+        texts = tuple(text + self._attributes() for text in found)
+        return texts[: counts[0]], texts[counts[0] :]
 
     def spend(self, name: str, seconds: float) -> None:
         """Note that a program spends some time in this function and in those that it calls."""
         if seconds > 0:
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-    def tiers(self) -> tuple[set[str], Tiers]:
-        """The hot functions, in which more time is lost where they are made quickly than making them well takes, and
-        what is saved and lost if their modules are made well and all others quickly."""
+    def hot(self) -> set[str] | None:
+        """The functions in which a program loses more time if they are made quickly than making them well takes; None
+        where making the others quickly saves too little: it is a small program, or calls of it are long."""
         seconds = dict.fromkeys(self._functions, 0.0)
         for name, spent in self._seconds.items():
             for user in reach([name], lambda known: self._functions.keys() & self._functions[known].uses):
@@ -282,9 +281,8 @@ class IRModule:
         saved = {name: RATES.quick_saves * RATES.codegen_seconds * len(d.rest) for name, d in self._functions.items()}
         hot = {name for name, spent in seconds.items() if RATES.quick_takes * spent > saved[name]}
         lost = RATES.quick_takes * sum(spent for name, spent in self._seconds.items() if name not in hot)
-        saved_seconds = sum(some for name, some in saved.items() if name not in hot)
-        modules = self._groups(hot)[0][1] if hot else 0
-        return hot, Tiers(modules, saved_seconds, lost)
+        gain = sum(some for name, some in saved.items() if name not in hot) - lost
+        return hot if gain >= RATES.quick_least_saved_seconds else None
 
     def _attributes(self) -> str:
         """The attributes of all functions: where frames are not looked at, no tables describe them. Where code is to be

@@ -28,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from staticgrad.base import config
-from staticgrad.compiler.machine.machine import RATES
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native import codegen
 from staticgrad.compiler.native.module import Code, Loaded, joined, load_code
@@ -53,15 +52,12 @@ define ptr @word() {
 
 
 def quick_modules(program: Program) -> tuple[bool, ...] | None:
-    """A flag for each module of a program that says whether it is made quickly at first; None where that saves less
-    than it costs: it is a small program, or calls of it are long."""
-    tiers, switch = program.tiers, config.get("TIERS")
-    if tiers is None or switch == "0":
+    """A flag for each module of a program that says whether it is made quickly at first; None where none is."""
+    switch = config.get("TIERS")
+    if switch == "0" or (program.hot_modules is None and switch == "1"):
         return None
-    if switch == "1" and tiers.saved_seconds < RATES.quick_least_saved_seconds + tiers.lost_seconds:
-        return None
-    hot = 0 if switch == "first" else tiers.hot
-    quick = tuple(number >= hot and may_be_quick(text) for number, text in enumerate(program.modules))
+    hot = program.hot_modules if switch == "1" else 0
+    quick = tuple(number >= (hot or 0) and may_be_quick(text) for number, text in enumerate(program.modules))
     return quick if any(quick) else None
 
 
@@ -136,9 +132,10 @@ class TieredCode:
             wanted = [text for text, code in zip(self._texts, self._objects, strict=True) if code is None]
             made = iter(codegen.objects_aside(wanted, self._target))
             code = joined([next(made) if known is None else known for known in self._objects], self._texts)
-            self._best = load_code(code)
+            best = load_code(code)
             word = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._first.address("word"))()
-            ctypes.c_void_p.from_address(word or 0).value = self._best.address("main")
+            ctypes.c_void_p.from_address(word or 0).value = best.address("main")
+            self._best = best
             if self.keep is not None:
                 self.keep(code)
         except BaseException as error:
@@ -167,7 +164,10 @@ class _Thread:
             self._waiting.append(code)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="staticgrad: optimised code")
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError:  # there are no threads, or the process ends
+                    self._run()
 
     def give_up(self, codes: Collection[TieredCode]) -> None:
         """Make no optimised code of these programs; return when that which has begun is made."""

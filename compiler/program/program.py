@@ -111,21 +111,6 @@ class Later(Generic[T]):
         return cast(T, self._value)
 
 
-@frozen
-class Tiers:
-    """The parts of a program that are made quickly at first.
-
-    Attributes:
-        hot: the number of modules, the first ones, that are optimised from the start.
-        saved_seconds: the seconds of making code that are saved by making the others quickly.
-        lost_seconds: the seconds that a call takes longer with these.
-    """
-
-    hot: int
-    saved_seconds: float
-    lost_seconds: float
-
-
 @frozen(eq=False)
 class Program:
     """Compiled, but not loaded: a value without addresses."""
@@ -143,7 +128,7 @@ class Program:
     borrows: bool = False  # its arena is memory of the caller's, in which values lie that are donated to it
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or an unknown time, and looks whether it shall end
-    tiers: Tiers | None = None  # how its code is made twice, if it may be
+    hot_modules: int | None = None  # optimised from the start, the first ones; None where all had better be
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
     stepwise: Stepwise | None = None
 

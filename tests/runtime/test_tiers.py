@@ -184,9 +184,9 @@ def test_functions_in_which_calls_spend_their_time_are_optimised_at_once(gate: G
         executable = session.compile([product, z], [x])
         assert not executable.ready()
         program = executable._programs.native().program
-        assert program.tiers is not None
-        assert 0 < program.tiers.hot < len(program.modules)
-        hot = "".join(program.modules[: program.tiers.hot])
+        assert program.hot_modules is not None
+        assert 0 < program.hot_modules < len(program.modules)
+        hot = "".join(program.modules[: program.hot_modules])
         assert "@tile" in hot
         assert "@main" not in re.sub("^declare.*$", "", hot, flags=re.MULTILINE)
         found = executable(np.eye(800, dtype=np.float32))
