@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from support.op_cases import (
 )
 from support.sampling import EDGES, Array, operand_dtypes, operands, relative_error
 from support.selection import rotating
-from support.targets import EVERY
+from support.targets import CURRENT, EVERY
 
 import staticgrad as sg
 from staticgrad.base.types import float64
@@ -78,6 +79,14 @@ def test_compiled_equals_reference_on_every_dtype(op: Op, target: str, monkeypat
         for got, want in zip(compiled[name], reference[name], strict=True):
             tolerance = TOLERANCE.get(want.dtype.name, 0.0) * op.tolerance
             assert relative_error(got, want) <= tolerance, f"{op.name} {name}: {got} expected {want}"
+
+
+def test_a_kernel_that_computes_something_else_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(OPS["tanh"], scalar=lambda b, attrs, x: b.sigmoid(x))
+    monkeypatch.setitem(OPS, "tanh", wrong)
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")  # where the right program is kept
+    with pytest.raises(AssertionError, match="tanh"):
+        test_compiled_equals_reference_on_every_dtype(wrong, CURRENT, monkeypatch)
 
 
 @pytest.mark.parametrize(("op", "target"), on_some_target(edge_ops()), ids=named)
