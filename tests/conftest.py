@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
     parser.addoption("--update-long", action="store_true", help="list anew the long tests, which take turns")
     parser.addoption("--modes", action="store_true", help="list how often each mode of the emitter was taken")
+
+
+@pytest.fixture(autouse=True)
+def tiers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests run optimised code alone, others both tiers, of drawn programs some quick code alone; the commit says
+    which."""
+    if "STATICGRAD_TIERS" not in os.environ:
+        number = (zlib.crc32(request.node.nodeid.encode()) + commit()) % 4
+        may_be_quick = number == 1 and request.path.parent.name == "drawn"
+        monkeypatch.setenv("STATICGRAD_TIERS", "1" if number == 0 else "first" if may_be_quick else "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -58,10 +58,12 @@ def vector(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
+@functools.cache
 def element_of(type_: str) -> str:
     return type_.split(" x ")[1][:-1] if type_.startswith("<") else type_
 
 
+@functools.cache
 def lanes_of(type_: str) -> int:
     return int(type_[1:].split(" x ")[0]) if type_.startswith("<") else 1
 
@@ -103,6 +105,7 @@ def integer(value: int, type_: str = "i64") -> Value:
     return Value(str(int(value)), type_)
 
 
+@functools.cache
 def suffix(type_: str) -> str:
     """The overload suffix of an intrinsic for ``type_``: v16f32, f64, i32, …"""
     element, lanes = element_of(type_), lanes_of(type_)
@@ -256,11 +259,12 @@ class IRModule:
 
     def texts_apart(self, apart: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The texts of modules of some functions, and those of the others."""
-        groups = [set(apart), self._functions.keys() - set(apart)]
-        lengths = [sum(len(self._functions[name].text()) for name in names) for names in groups]
-        counts = [min(parts.MOST_PARTS, max(1, length // parts.PART)) if length else 0 for length in lengths]
-        if sum(counts) <= 1 and not apart:
-            return (), (self.text(),)
+        whole, groups = self.text(), [set(apart), self._functions.keys() - set(apart)]
+        length = sum(len(self._functions[name].text()) for name in groups[0])
+        lengths = length, len(whole) - length
+        counts = [min(parts.MOST_PARTS, max(1, n // parts.PART)) if g else 0 for g, n in zip(groups, lengths)]
+        if sum(counts) <= 1:
+            return ((whole,), ()) if apart else ((), (whole,))
         dealt = list(zip(groups, counts, strict=True))
         found = parts.parts(self._globals, self._declarations, self._functions, dealt)
         texts = tuple(text + self._attributes() for text in found)

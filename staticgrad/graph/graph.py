@@ -1050,10 +1050,10 @@ class Graph(metaclass=hints.Answering):
 hints.answer(
     Graph,
     (
-        "add", "adopt", "again_elsewhere", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls",
-        "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "outermost", "programs", "random_ops",
-        "repeat", "repeated", "roots", "searches", "settle_names", "shared_by_updates", "take_place", "touch",
-        "unique_name", "unread", "unsettled", "version", "whereabouts", "why_final",
+        "add", "adopt", "again_elsewhere", "calls", "check_readable", "clone", "gradient_calls", "hands_over", "holds",
+        "hook_calls", "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "outermost", "programs",
+        "random_ops", "repeat", "repeated", "roots", "searches", "settle_names", "shared_by_updates", "take_place",
+        "touch", "unique_name", "unread", "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 
