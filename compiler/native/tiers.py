@@ -4,9 +4,9 @@
     out  ``TieredCode``: the address of ``main``, whether it is the optimised one by now, and a way to wait for that
 
 Emitters write every rounding out (no fast-math flags, fused multiply-adds by name), so LLVM's code generator has no
-choice that changes bits: code of its level 0 differs in time alone. It is made in a quarter of the time and takes 1.7
-to 4.3 times as long (``benchmarks/tiers.py``). All calls go through a *gate*: a function of one indirect jump to the
-word that holds the address of the code. The optimised code is made by a thread, whose last act is to store its address
+choice that changes bits: code of its level 0 differs in time alone. It is made in about a quarter of the time, and a
+call takes 2 to 4.6 times as long (``benchmarks/tiers.py``). All calls go through a *gate*: a function of one indirect
+jump to the word that holds the address of the code. The optimised code is made by a thread, which stores its address
 there: the next call enters it, calls under way end in the code that they are in. Nothing is locked for that, and a call
 takes one jump longer.
 

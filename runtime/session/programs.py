@@ -187,14 +187,14 @@ class Programs:
         """The report on what was done before they could be called, and how long it took."""
         from staticgrad.runtime.measured.setup import SetupReport
 
-        tiers, found = self._tiers(), self._found
+        found = self._found
         return SetupReport(
             phases=dict(self._phases),
             compiled=found["compiled"],
             found_in_memory=found["memory"],
             found_on_disk=found["disk"],
-            optimized_seconds=sum(code.seconds for code in tiers),
-            is_ready=all(code.is_ready for code in tiers),
+            optimized_seconds=sum(code.seconds for code in self._tiers()),
+            is_ready=self.is_ready,
         )
 
     def _tiers(self) -> list[TieredCode]:
