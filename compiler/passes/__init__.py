@@ -20,6 +20,7 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.pads import pads
+from staticgrad.compiler.passes.reroll import reroll
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
@@ -56,6 +57,7 @@ def passes_without(disabled: Collection[str]) -> list[Pass]:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass("reroll", reroll),
     Pass("expand", expand, optional=False),
     Pass("bodies", _bodies, optional=False),
     Pass("trim", trim),

@@ -105,13 +105,20 @@ def materialize(region: Region) -> Region:
             return FUNCTIONS.constant(np.full(sizes(x.shape), x.op.attrs.value, x.dtype))
         return get_default_graph().add(IDENTITY, (x,)).outputs[0]
 
+    unfit: dict[Node, list[int]] = {}  # found while every operand is what it was
+    for node in region.graph.nodes:
+        shows = is_reshape(node)
+        for position, x in enumerate(node.inputs):
+            if not fits(node.op, position, x) or (shows and x in need):
+                unfit.setdefault(node, []).append(position)
+
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node not in unfit:
+            return None
         new = list(inputs)
-        for position, (x, y) in enumerate(zip(node.inputs, inputs, strict=True)):
-            if not fits(node.op, position, x) or (is_reshape(node) and x in need):
-                new[position] = copied(y, node.op)
-        changed = any(a is not b for a, b in zip(new, inputs, strict=True))
-        return get_default_graph().clone(node, new).outputs if changed else None
+        for position in unfit[node]:
+            new[position] = copied(inputs[position], node.op)
+        return get_default_graph().clone(node, new).outputs
 
     return rebuild(region, visit)
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from staticgrad.base.errors import at_source
 from staticgrad.base.extents import OpenSizeError
 from staticgrad.base.frozen import frozen
-from staticgrad.graph.graph import Graph, Node, Tensor, needed_nodes
+from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.ops.sources import ACCUMULATED_GRAD
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
@@ -35,22 +35,26 @@ class Region:
 
 
 def rebuild(region: Region, visit: Visit) -> Region:
-    """Copy a region node by node. ``visit(node, new_inputs)`` runs with the new graph current and gives the tensors
-    that stand for the node's outputs, or None to copy the node. What nothing needs any more is left behind. What stands
-    for a tensor has its layout."""
-    needed = needed_nodes(region.fetches, region.effects)
-    needed.update(x.op for x in region.feeds)
+    """Make a region anew, node by node. ``visit(node, new_inputs)`` runs with the new graph current and gives the
+    tensors that stand for the node's outputs, or None to keep the node over its new operands. What nothing needs any
+    more is left behind. What stands for a tensor has its layout.
+
+    Nodes that are kept are copied, unless the old graph hands over its nodes: then they move, and ``visit`` may look at
+    ``node.inputs``, but finds the new operands further up.
+    """
+    needed = _needed(region)
     graph = Graph()
-    tensors: dict[Tensor, Tensor] = {}
+    graph.hands_over = region.graph.hands_over
+    tensors: dict[Tensor, Tensor] = {}  # what stands for those that are no longer the same
     nodes: dict[Node, tuple[Node, ...]] = {}
     with graph, at_source(None) as declared:
         for node in region.graph.nodes:
             if node not in needed:
                 continue
-            inputs = tuple([tensors[x] for x in node.inputs])
-            control: tuple[Node, ...] = ()
-            if node.control:
-                control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
+            inputs = tuple([tensors.get(x, x) for x in node.inputs]) if tensors else node.inputs
+            control = node.control
+            if control:
+                control = tuple(dict.fromkeys(new for before in control for new in nodes.get(before, (before,))))
             start = len(graph.nodes)
             declared.move(node.source)
             try:
@@ -64,14 +68,27 @@ def rebuild(region: Region, visit: Visit) -> Region:
                 for new in graph.nodes[start:]:
                     new.control = tuple(dict.fromkeys((*new.control, *control)))
                     new.epoch = new.epoch or node.epoch
-            tensors.update(zip(node.outputs, outputs, strict=True))
-            made = tuple(graph.nodes[start:])
-            nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
-    graph.hands_over = region.graph.hands_over
-    effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes[node] if new.op.effect))
-    feeds, fetches = (tuple(tensors[x] for x in xs) for xs in (region.feeds, region.fetches))
-    layouts = {tensors[x]: order for x, order in region.layouts.items() if x in tensors}
+            if node.graph is not graph:
+                tensors.update(zip(node.outputs, outputs, strict=True))
+                made = tuple(graph.nodes[start:])
+                nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
+    effects = tuple(
+        dict.fromkeys(new for node in region.effects for new in nodes.get(node, (node,)) if new.op.effect)
+    )
+    feeds, fetches = (tuple([tensors.get(x, x) for x in xs]) for xs in (region.feeds, region.fetches))
+    layouts = {tensors.get(x, x): order for x, order in region.layouts.items() if x.op in needed}
     return Region(graph, feeds, fetches, effects, layouts)
+
+
+def _needed(region: Region) -> set[Node]:
+    """The nodes that the fetches and effects depend on, and those of the feeds. Operands stand before their readers."""
+    needed = {*region.effects, *(x.op for x in region.fetches)}
+    for node in reversed(region.graph.nodes):
+        if node in needed:
+            needed.update([x.op for x in node.inputs])
+            needed.update(node.control)
+    needed.update(x.op for x in region.feeds)
+    return needed
 
 
 def private(region: Region) -> Region:

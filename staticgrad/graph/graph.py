@@ -10,7 +10,6 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 
 from __future__ import annotations
 
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -960,19 +959,19 @@ class Graph(metaclass=hints.Answering):
 
     def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
         """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph. A node
-        that keeps its operands moves into this graph if its own one ``hands_over``."""
-        if node.graph.hands_over and node.graph is not self:
-            same_inputs = all(map(operator.is_, inputs, node.inputs))
-            if same_inputs and len(control) == len(node.control) and all(map(operator.is_, control, node.control)):
-                node._name = self._name_like(node)
-                node.graph, node.serial = self, len(self.nodes)
-                self.nodes.append(node)
-                return node
-        types = tuple([y.type for y in node.outputs])
+        of a graph that ``hands_over`` moves into this one, unless its types change."""
         for x, y in zip(inputs, node.inputs, strict=True):
-            if x.type is not y.type and x.type != y.type:
+            if x is not y and x.type is not y.type and x.type != y.type:
                 types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
                 break
+        else:
+            if node.graph.hands_over and node.graph is not self:
+                node._name = self._name_like(node)
+                node.graph, node.serial = self, len(self.nodes)
+                node.inputs, node.control = tuple(inputs), tuple(control)
+                self.nodes.append(node)
+                return node
+            types = tuple([y.type for y in node.outputs])
         name = self._name_like(node)
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         new.epoch = node.epoch

@@ -32,13 +32,12 @@ _PREDICATES = "a remainder is a vector of which some lanes are off, where every 
 ELSEWHERE = {  # modes of other instruction sets than this one
     "generic": {
         **dict.fromkeys(("SmallPlaneTile", "SmallPlaneTile.phases: one", "SmallPlaneTile.phases: several"), _MASKS),
-        **dict.fromkeys(("Tiling.exact: yes", "Tiling.masked: yes", "WeightGrad.direct: yes"), _MASKS),
+        **dict.fromkeys(("Tiling.exact: yes", "Tiling.masked: yes"), _MASKS),
         **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes"), _PREDICATES),
         "sort: by partitions": "it needs an instruction that compresses",
     },
     "avx2": {
         **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes", "Tiling.masked: yes"), _PREDICATES),
-        "WeightGrad.direct: yes": _PREDICATES,
         "sort: by partitions": "it needs an instruction that compresses",
     },
     "avx512": {"Tiling.exact: yes": "a last vector is masked", "Tiling.masked: no": "a last vector is masked"},
