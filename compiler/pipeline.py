@@ -44,7 +44,7 @@ from staticgrad.compiler.program.program import BufferPlan, Later, Program, Step
 from staticgrad.compiler.program.schedule import schedule
 from staticgrad.compiler.program.slots import SizesSlot, Slot
 from staticgrad.compiler.program.step import PackedFeed, Part, Step
-from staticgrad.compiler.regions.region import Region, private
+from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
@@ -69,8 +69,8 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     count_on(options.target.isa)
     stages = Stages()
     stages.region("cut", region)
-    region = private(region)
-    for step in passes_without(options.disabled):
+    unrolled = {"reroll"} if options.memory_budget is not None else set()  # what a loop keeps no budget can reach
+    for step in passes_without(options.disabled | unrolled):
         region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
     planner = planner_of(options.target)

@@ -24,7 +24,7 @@ from staticgrad.compiler.passes.reroll import reroll
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Region, private
 
 
 @frozen
@@ -58,6 +58,7 @@ def passes_without(disabled: Collection[str]) -> list[Pass]:
 
 PASSES: tuple[Pass, ...] = (
     Pass("reroll", reroll),
+    Pass("own", private, optional=False),
     Pass("expand", expand, optional=False),
     Pass("bodies", _bodies, optional=False),
     Pass("trim", trim),

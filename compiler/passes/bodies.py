@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from staticgrad.compiler.regions.region import Region, private, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control.bodies import Body, bodies_of
 
@@ -25,6 +25,6 @@ def bodies(region: Region, run: Callable[[Region], Region]) -> Region:
 
 
 def _rewritten(body: Body, run: Callable[[Region], Region]) -> Body:
-    region = run(private(Region(body.graph, body.feeds, body.fetches, body.effects)))
+    region = run(Region(body.graph, body.feeds, body.fetches, body.effects))
     region.graph.hands_over = False  # the passes of the graph around it make several of one, and read both
     return Body(region.graph, region.feeds, region.fetches, region.effects)

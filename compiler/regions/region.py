@@ -72,9 +72,7 @@ def rebuild(region: Region, visit: Visit) -> Region:
                 tensors.update(zip(node.outputs, outputs, strict=True))
                 made = tuple(graph.nodes[start:])
                 nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
-    effects = tuple(
-        dict.fromkeys(new for node in region.effects for new in nodes.get(node, (node,)) if new.op.effect)
-    )
+    effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes.get(node, (node,)) if new.op.effect))
     feeds, fetches = (tuple([tensors.get(x, x) for x in xs]) for xs in (region.feeds, region.fetches))
     layouts = {tensors.get(x, x): order for x, order in region.layouts.items() if x.op in needed}
     return Region(graph, feeds, fetches, effects, layouts)

@@ -9,6 +9,7 @@ import pytest
 from support.random_repeats import repeats
 
 import staticgrad as sg
+from staticgrad.compiler.passes import turns
 
 reroll = importlib.import_module("staticgrad.compiler.passes.reroll")  # the package has the function by this name
 SEEDS = range(24)
@@ -18,8 +19,8 @@ MORE = range(24, 600)
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops where few nodes repeat themselves, and programs of no earlier process."""
-    monkeypatch.setattr(reroll, "LEAST_REPEATED", 12)
-    monkeypatch.setattr(reroll, "LEAST_TURNS", 4)
+    monkeypatch.setattr(turns, "LEAST_REPEATED", 12)
+    monkeypatch.setattr(turns, "LEAST_TURNS", 4)
     monkeypatch.setattr(reroll, "MOST_LEFT", 1.5)
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
 
