@@ -15,8 +15,9 @@ else after it, and so does what reads that. What is read elsewhere of a turn's v
 First and last turns that do not fit are left out. Each op is done on the same operands as before, in each turn, so
 values are the same; what a loop adds up may be added in another order (``sums``).
 
-Left alone: graphs of few nodes, nodes with an effect, a body, a random draw or control edges, sizes that are open, and
-what would save less than a fifth of the nodes.
+Left alone: graphs of few nodes, nodes with an effect, a body, a random draw or control edges, large values, sizes that
+are open, and what would save less than a fifth of the nodes; programs with a budget of memory, which no plan can meet
+inside of loops.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from staticgrad.compiler.passes.turns import (
     Matcher,
     Numbered,
     Operand,
+    Piece,
     Rows,
     Series,
     Stacked,
@@ -54,6 +56,9 @@ from staticgrad.ops.sources import CONSTANT
 from staticgrad.ops.views.joining import STACK
 from staticgrad.ops.views.slicing import PAD, PadAttributes
 
+MOST_BYTES = 1 << 18  # of a value: a row of each turn of larger ones is memory that a plan would have used again
+    1 << 18
+)  # of a value: larger ones need memory in all turns as rows, and compiling is the least of their cost
 MOST_LEFT = 0.8  # of the nodes, else the graph stays as it is
 WIDTH = 48  # nodes of a turn: shorter ones are put together, as a turn costs about as much as ten small ops
 
@@ -67,7 +72,7 @@ def reroll(region: Region) -> Region:
     if not found:
         return region
     # One number for all: a backward then reads what a turn of the forward has stacked, whole turns apart.
-    together = max(1, min(max(-(-WIDTH // s.period) for s in found), *(s.turns // turns.LEAST_TURNS for s in found)))
+    together = max(1, min(-(-WIDTH // max(s.period for s in found)), *(s.turns // turns.LEAST_TURNS for s in found)))
     loops: list[Loop] = []
     for stretch in found:
         loop = Matcher(graph, loops).loop(stretch.joined(together))
@@ -100,7 +105,9 @@ def _stays(node: Node) -> bool:
         return True
     if node.op.role == "source" and node.op is not CONSTANT:
         return True
-    return len(node.outputs) > turns.LAST_INDEX or not all(type(n) is int for y in node.outputs for n in y.type.shape)
+    if len(node.outputs) > turns.LAST_INDEX or not all(type(n) is int for y in node.outputs for n in y.type.shape):
+        return True
+    return any(y.type.nbytes > MOST_BYTES for y in node.outputs)
 
 
 @frozen
@@ -339,20 +346,22 @@ class _Rewriter:
 
     def _joined(self, series: Series, reverse: bool = False) -> Tensor:
         """The tensors of a series as rows, in their order or the opposite one."""
-        parts = [self._part(part, series.length, reverse) for part in series.parts]
+        found: list[Tensor] = []
+        gaps = series.gaps()
+        for gap, piece in itertools.zip_longest(gaps, series.pieces):
+            if gap:
+                apart = [self._value(self.graph.tensor(code)) for code in gap]
+                found.append(o.stack(apart[::-1] if reverse else apart, axis=0))
+            if piece is not None:
+                found.append(self._piece(piece, reverse))
+        return o.concat(found[::-1] if reverse else found, axis=0) if len(found) > 1 else found[0]
+
+    def _piece(self, piece: Piece, reverse: bool) -> Tensor:
+        parts = [self._part(part, piece.length, reverse) for part in piece.parts]
         if len(parts) == 1:
-            rows = parts[0]
-        else:
-            shape = self.graph.tensor(series.codes[series.first]).shape
-            turned = parts[::-1] if reverse else parts
-            rows = o.reshape(o.stack(turned, axis=1), (series.length * len(parts), *shape))
-        apart = list(map(self._value, map(self.graph.tensor, series.apart)))
-        ends = [apart[: series.first], apart[series.first :]]
-        if reverse:
-            ends = [end[::-1] for end in ends[::-1]]
-        pieces = [o.stack(ends[0], axis=0)] if ends[0] else []
-        pieces += [rows, o.stack(ends[1], axis=0)] if ends[1] else [rows]
-        return o.concat(pieces, axis=0) if len(pieces) > 1 else rows
+            return parts[0]
+        rows = o.stack(parts[::-1] if reverse else parts, axis=1)
+        return o.reshape(rows, (piece.length * len(parts), *rows.shape[2:]))
 
     def _part(self, part: Stacked, length: int, reverse: bool) -> Tensor:
         """``length`` rows of a loop's results, from the first turn of a part on or towards it."""

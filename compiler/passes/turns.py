@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.regions.repeats import Stretch
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.views.slicing import SLICE
@@ -253,7 +254,8 @@ def stacked_in(loops: Sequence[Loop], codes: Sequence[int]) -> Stacked | None:
 
 @frozen
 class Windows:
-    """Slices of a tensor ``x`` of one index each along axis 0, ``step`` apart; ``rest`` is what they take of others."""
+    """Slices of a tensor ``x`` of one index each along axis 0, ``step`` apart, or reshapes of such; ``rest`` is what
+    they take of other axes."""
 
     x: Tensor
     first: int
@@ -263,54 +265,78 @@ class Windows:
 
 def windows(tensors: Sequence[Tensor]) -> Windows | None:
     """The slices that tensors are, if they can be cut at once."""
-    nodes = [x.op for x in tensors]
+    nodes = [x.op.inputs[0].op if is_reshape(x.op) else x.op for x in tensors]
     x = nodes[0].inputs[0] if nodes[0].inputs else None
     if x is None or any(node.op is not SLICE or node.inputs[0] is not x for node in nodes):
+        return None
+    if any(y.shape != tensors[0].shape for y in tensors):
         return None
     first, starts = nodes[0].attrs, [node.attrs.starts[0] for node in nodes]
     others = [(node.attrs.starts[1:], node.attrs.stops[1:], node.attrs.steps) for node in nodes]
     step = starts[1] - starts[0]
-    if tensors[0].shape[0] != 1 or min(first.steps) < 1 or step == 0 or any(other != others[0] for other in others):
+    if nodes[0].outputs[0].shape[0] != 1 or min(first.steps) < 1 or any(other != others[0] for other in others):
         return None
-    if any(b - a != step for a, b in itertools.pairwise(starts)):
+    if step == 0 or any(b - a != step for a, b in itertools.pairwise(starts)):
         return None
     return Windows(x, starts[0], step, tuple(map(slice, first.starts[1:], first.stops[1:], first.steps[1:])))
 
 
 @frozen
-class Series:
-    """Tensors in a row, most of which loops stack: ``first`` at the beginning and ``last`` at the end that none does,
-    and between them in turn one of each of ``parts``, ``length`` times."""
+class Piece:
+    """A part of a series, from number ``first`` on: one of each of ``parts`` in turn, ``length`` times."""
 
-    codes: tuple[int, ...]
     first: int
-    last: int
+    length: int
     parts: tuple[Stacked, ...]
 
     @property
-    def apart(self) -> tuple[int, ...]:
-        """Those that are no rows of a loop's results."""
-        return (*self.codes[: self.first], *self.codes[len(self.codes) - self.last :])
+    def end(self) -> int:
+        return self.first + self.length * len(self.parts)
+
+
+@frozen
+class Series:
+    """Tensors in a row, of which loops stack those of ``pieces``."""
+
+    codes: tuple[int, ...]
+    pieces: tuple[Piece, ...]
 
     @property
-    def length(self) -> int:
-        return (len(self.codes) - self.first - self.last) // len(self.parts)
+    def parts(self) -> list[Stacked]:
+        return [part for piece in self.pieces for part in piece.parts]
+
+    def gaps(self) -> list[tuple[int, ...]]:
+        """The codes before each piece and after the last one, which are no rows of a loop's results."""
+        ends = [0, *(piece.end for piece in self.pieces)]
+        starts = [*(piece.first for piece in self.pieces), len(self.codes)]
+        return [self.codes[end:start] for end, start in zip(ends, starts, strict=True)]
+
+    @property
+    def apart(self) -> list[int]:
+        return [code for gap in self.gaps() for code in gap]
 
 
 def series_of(loops: Sequence[Loop], codes: Sequence[int], together: int) -> Series | None:
-    """The series that tensors are, where a turn of a loop stands for ``together`` pieces of the graph."""
-    homes = [next((loop for loop in loops if loop.home(code) is not None), None) for code in codes]
-    middle = len(codes) // 2
-    if homes[middle] is None:
-        return None
-    first = next((n + 1 for n in range(middle, -1, -1) if homes[n] is not homes[middle]), 0)
-    end = next((n for n in range(middle, len(codes)) if homes[n] is not homes[middle]), len(codes))
+    """The series that tensors are, where a turn of a loop stands for ``together`` pieces of the graph; None if no loop
+    stacks some of them."""
+    homes = [next((place for place, loop in enumerate(loops) if loop.home(code) is not None), None) for code in codes]
+    pieces, first = list[Piece](), 0
+    for home, group in itertools.groupby(homes):
+        end = first + len(list(group))
+        piece = None if home is None else _piece(loops[home], codes, first, end, together)
+        if piece is not None:
+            pieces.append(piece)
+        first = end
+    return Series(tuple(codes), tuple(pieces)) if pieces else None
+
+
+def _piece(loop: Loop, codes: Sequence[int], first: int, end: int, together: int) -> Piece | None:
+    """The rows of a loop's results that tensors from number ``first`` on are, as far as they make whole turns."""
     for count in dict.fromkeys((1, together)):
         length = (end - first) // count
-        if length < LEAST_TURNS:
-            continue
-        last = len(codes) - first - length * count
-        parts = [stacked_in(loops, codes[first + k : first + length * count : count]) for k in range(count)]
-        if None not in parts:
-            return Series(tuple(codes), first, last, tuple([part for part in parts if part is not None]))
+        if length >= LEAST_TURNS:
+            stacked = [stacked_in([loop], codes[first + k : first + length * count : count]) for k in range(count)]
+            parts = [part for part in stacked if part is not None]
+            if len(parts) == count:
+                return Piece(first, length, tuple(parts))
     return None
