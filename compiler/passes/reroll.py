@@ -57,8 +57,6 @@ from staticgrad.ops.views.joining import STACK
 from staticgrad.ops.views.slicing import PAD, PadAttributes
 
 MOST_BYTES = 1 << 18  # of a value: a row of each turn of larger ones is memory that a plan would have used again
-    1 << 18
-)  # of a value: larger ones need memory in all turns as rows, and compiling is the least of their cost
 MOST_LEFT = 0.8  # of the nodes, else the graph stays as it is
 WIDTH = 48  # nodes of a turn: shorter ones are put together, as a turn costs about as much as ten small ops
 
