@@ -395,17 +395,20 @@ class _Rewriter:
         def given(x: Tensor) -> Tensor:
             return o.placeholder(x.shape, x.dtype)
 
+        def operand(x: Operand) -> Tensor:
+            if isinstance(x, Rows):
+                return read[x]
+            return old[x] if x.back else new[x.node, x.output]
+
         with graph, at_source(None) as declared:
             turn = o.placeholder((), np.int64)
             old = {x: given(template[x.node].outputs[x.output]) for x in loop.carried()}
-            read: dict[Operand, Tensor] = {x: given(self.graph.tensor(x.codes[0])) for x in (*rows, *captured)}
-            feeds = (turn, *old.values(), *read.values())
-            read.update(old)
+            read = {x: given(self.graph.tensor(x.codes[0])) for x in (*rows, *captured)}
             for node, operands in loop.inside.items():
-                inputs = tuple([read[x] if x in read else new[x.node, x.output] for x in operands])
                 declared.move(template[node].source)
-                new.update({(node, y.index): y for y in graph.clone(template[node], inputs).outputs})
+                again = graph.clone(template[node], tuple(map(operand, operands)))
+                new.update({(node, y.index): y for y in again.outputs})
         carries = [
             new[x.node, x.output] if x.back == 1 else old[Inside(x.node, x.output, x.back - 1)] for x in loop.carried()
         ]
-        return Body(graph, feeds, (*carries, *(new[key] for key in handed)))
+        return Body(graph, (turn, *old.values(), *read.values()), (*carries, *(new[key] for key in handed)))
