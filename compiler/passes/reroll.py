@@ -34,20 +34,20 @@ from staticgrad.base.errors import at_source
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.passes import turns
 from staticgrad.compiler.passes.turns import (
-    Inside,
-    Loop,
     Matcher,
-    Numbered,
+    NumberedNodes,
     Operand,
-    Piece,
-    Rows,
-    Series,
-    Stacked,
+    RowSeries,
+    StackedPiece,
+    StackedValue,
+    TurnLoop,
+    TurnRows,
+    TurnValue,
     series_of,
     windows,
 )
 from staticgrad.compiler.regions.region import Region
-from staticgrad.compiler.regions.repeats import stretches
+from staticgrad.compiler.regions.repeats import repetitions
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.control.bodies import Body, bodies_of
@@ -65,20 +65,20 @@ def reroll(region: Region) -> Region:
     """Put loops where the graph repeats itself."""
     if len(region.graph.nodes) < turns.LEAST_REPEATED:
         return region
-    graph = Numbered(region.graph.nodes)
-    found = stretches(_keys(region), turns.LEAST_TURNS, turns.LEAST_REPEATED)
+    graph = NumberedNodes(region.graph.nodes)
+    found = repetitions(_keys(region), turns.LEAST_TURNS, turns.LEAST_REPEATED)
     if not found:
         return region
     # One number for all: a backward then reads what a turn of the forward has stacked, whole turns apart.
     together = max(1, min(-(-WIDTH // max(s.period for s in found)), *(s.turns // turns.LEAST_TURNS for s in found)))
-    loops: list[Loop] = []
+    loops: list[TurnLoop] = []
     for stretch in found:
         loop = Matcher(graph, loops).loop(stretch.joined(together))
         if loop is not None:
             loops.append(loop)
     if not loops:
         return region
-    rewriter = _Rewriter(region, graph, loops, together)
+    rewriter = _RerolledRegion(region, graph, loops, together)
     return rewriter.region() if rewriter.left() <= MOST_LEFT * len(region.graph.nodes) else region
 
 
@@ -99,9 +99,10 @@ def _keys(region: Region) -> NDArray[np.int64]:
 
 
 def _stays(node: Node) -> bool:
+    """True if a node is never put into a loop."""
     if node.op.effect or node.op.draws or node.control or node.epoch or bodies_of(node):
         return True
-    if node.op.role == "source" and node.op is not CONSTANT:
+    if node.op.role in ("source", "store", "alias", "control", "effect") and node.op is not CONSTANT:
         return True
     if len(node.outputs) > turns.LAST_INDEX or not all(type(n) is int for y in node.outputs for n in y.type.shape):
         return True
@@ -114,7 +115,7 @@ class _PadSum:
     ``low`` on; and of ``base``, if there is another term. It is one pad of rows with gaps: the gradient of a tensor of
     which each turn reads an index of its own."""
 
-    series: Series
+    series: RowSeries
     base: Tensor | None
     low: int
     step: int
@@ -123,16 +124,16 @@ class _PadSum:
 
 
 class _Outside:
-    """What is in no loop: nodes that stay, and those that read what loops have stacked as a whole.
+    """The nodes that are in no loop: those that stay, and those that read rows of loops' results as a whole.
 
     ``joined`` has the series that a node is the stack of, ``sums`` the sum that a node is the end of.
     """
 
-    def __init__(self, region: Region, graph: Numbered, loops: Sequence[Loop], together: int) -> None:
+    def __init__(self, region: Region, graph: NumberedNodes, loops: Sequence[TurnLoop], together: int) -> None:
         self.graph, self.loops, self.together = graph, loops, together
         self.starts = {loop.stretch.start: loop for loop in loops}
         self.users = Counter([*region.fetches, *(x for node in graph.nodes for x in node.inputs)])
-        self.joined: dict[Node, Series] = {}
+        self.joined: dict[Node, RowSeries] = {}
         self.sums: dict[Node, _PadSum] = {}
         self.dropped: set[Node] = set()
         nodes = [item for item in self if isinstance(item, Node)]
@@ -147,13 +148,13 @@ class _Outside:
                 self.sums[node] = found
                 self.dropped.update(found.nodes[1:])
 
-    def __iter__(self) -> Iterator[Node | Loop]:
+    def __iter__(self) -> Iterator[Node | TurnLoop]:
         """Nodes and loops in the order in which they are written."""
         place = 0
         while place < len(self.graph.nodes):
             loop = self.starts.get(place)
             if loop is None:
-                items: list[Node | Loop] = [self.graph.nodes[place]]
+                items: list[Node | TurnLoop] = [self.graph.nodes[place]]
                 place += 1
             else:
                 places = [loop.stretch.turn(number) for number in range(loop.stretch.turns)]
@@ -173,10 +174,10 @@ class _Outside:
             return apart if found.base is None else [*apart, found.base]
         return node.inputs
 
-    def series(self) -> list[Series]:
+    def series(self) -> list[RowSeries]:
         return [*self.joined.values(), *(found.series for found in self.sums.values())]
 
-    def _series(self, codes: Sequence[int]) -> Series | None:
+    def _series(self, codes: Sequence[int]) -> RowSeries | None:
         return series_of(self.loops, codes, self.together) if len(codes) >= turns.LEAST_TURNS else None
 
     def _pad_sum(self, node: Node) -> _PadSum | None:
@@ -222,10 +223,10 @@ class _Outside:
         return any(loop.home(code) is not None for loop in self.loops)
 
 
-class _Rewriter:
+class _RerolledRegion:
     """Makes the region with its loops."""
 
-    def __init__(self, region: Region, graph: Numbered, loops: Sequence[Loop], together: int) -> None:
+    def __init__(self, region: Region, graph: NumberedNodes, loops: Sequence[TurnLoop], together: int) -> None:
         self.old, self.graph, self.loops = region, graph, loops
         self.outside = _Outside(region, graph, loops, together)
         rows = [x for loop in loops for x in loop.rows() if not x.same]
@@ -258,7 +259,7 @@ class _Rewriter:
         rows = 2 * sum(self._loop_of(x) is not None for x in self.read)
         return apart + rows + sum(len(loop.inside) for loop in self.loops)
 
-    def _loop_of(self, x: Tensor) -> Loop | None:
+    def _loop_of(self, x: Tensor) -> TurnLoop | None:
         code = self.graph.code(x)
         return next((loop for loop in self.loops if loop.home(code) is not None), None)
 
@@ -266,7 +267,7 @@ class _Rewriter:
         graph = Graph()
         with graph, at_source(None) as declared:
             for item in self.outside:
-                if isinstance(item, Loop):
+                if isinstance(item, TurnLoop):
                     declared.move(self.graph.nodes[item.stretch.start].source)
                     self._write(graph, item)
                     continue
@@ -285,7 +286,7 @@ class _Rewriter:
         return Region(graph, feeds, fetches, tuple([self.nodes[node] for node in self.old.effects]))
 
     def _value(self, x: Tensor) -> Tensor:
-        """What stands for a tensor: a row of a loop's results if it is computed there."""
+        """The tensor that stands for another one: a row of a loop's results if it is computed there."""
         if x not in self.tensors:
             loop = self._loop_of(x)
             assert loop is not None
@@ -296,10 +297,10 @@ class _Rewriter:
             self.tensors[x] = o.reshape(self.stacks[loop.stretch.start, node, output][row : row + 1], x.shape)
         return self.tensors[x]
 
-    def _row(self, loop: Loop, turn: int) -> int:
+    def _row(self, loop: TurnLoop, turn: int) -> int:
         return loop.stretch.turns - 1 - turn if self.reverse[loop.stretch.start] else turn
 
-    def _write(self, graph: Graph, loop: Loop) -> None:
+    def _write(self, graph: Graph, loop: TurnLoop) -> None:
         """Declare a loop, and what it reads."""
         start = loop.stretch.start
         captured = [x for x in loop.rows() if x.same]
@@ -319,13 +320,13 @@ class _Rewriter:
         results = graph.add(SCAN, operands, attrs).outputs[len(initial) :]
         self.stacks.update({(start, *key): y for key, y in zip(handed, results, strict=True)})
 
-    def _goes_back(self, rows: Sequence[Rows]) -> bool:
+    def _goes_back(self, rows: Sequence[TurnRows]) -> bool:
         """True if more of what a loop reads is stacked against the order of its turns than along it."""
         known = [series for series in map(self.series.__getitem__, rows) if series is not None]
         parts = [part for series in known for part in series.parts]
         return sum(-x.step if self.reverse[x.loop.stretch.start] else x.step for x in parts) < 0
 
-    def _sequence(self, x: Rows, reverse: bool) -> Tensor:
+    def _sequence(self, x: TurnRows, reverse: bool) -> Tensor:
         """The rows that a loop reads, in their order."""
         tensors = [self.graph.tensor(code) for code in x.codes]
         series, cut = self.series[x], windows(tensors)
@@ -342,7 +343,7 @@ class _Rewriter:
             rows = o.stack(list(map(self._value, tensors)), axis=0)
         return rows if upward != reverse else rows[::-1]
 
-    def _joined(self, series: Series, reverse: bool = False) -> Tensor:
+    def _joined(self, series: RowSeries, reverse: bool = False) -> Tensor:
         """The tensors of a series as rows, in their order or the opposite one."""
         found: list[Tensor] = []
         gaps = series.gaps()
@@ -354,14 +355,14 @@ class _Rewriter:
                 found.append(self._piece(piece, reverse))
         return o.concat(found[::-1] if reverse else found, axis=0) if len(found) > 1 else found[0]
 
-    def _piece(self, piece: Piece, reverse: bool) -> Tensor:
+    def _piece(self, piece: StackedPiece, reverse: bool) -> Tensor:
         parts = [self._part(part, piece.length, reverse) for part in piece.parts]
         if len(parts) == 1:
             return parts[0]
         rows = o.stack(parts[::-1] if reverse else parts, axis=1)
         return o.reshape(rows, (piece.length * len(parts), *rows.shape[2:]))
 
-    def _part(self, part: Stacked, length: int, reverse: bool) -> Tensor:
+    def _part(self, part: StackedValue, length: int, reverse: bool) -> Tensor:
         """``length`` rows of a loop's results, from the first turn of a part on or towards it."""
         stack = self.stacks[part.loop.stretch.start, part.node, part.output]
         ends = [self._row(part.loop, part.first + part.step * turn) for turn in (0, length - 1)]
@@ -380,13 +381,13 @@ class _Rewriter:
         padded = graph.add(PAD, (rows,), attrs).outputs[0]
         return padded if found.base is None else o.add(self._value(found.base), padded)
 
-    def _is_read(self, loop: Loop, node: int, output: int) -> bool:
+    def _is_read(self, loop: TurnLoop, node: int, output: int) -> bool:
         """True if a value of a node is read in any turn by what is no turn."""
         nodes = self.graph.nodes[loop.stretch.start + node : loop.stretch.end : loop.stretch.period]
         return any(turn.outputs[output] in self.read for turn in nodes)
 
     def _body(
-        self, loop: Loop, captured: Sequence[Rows], rows: Sequence[Rows], handed: Sequence[tuple[int, int]]
+        self, loop: TurnLoop, captured: Sequence[TurnRows], rows: Sequence[TurnRows], handed: Sequence[tuple[int, int]]
     ) -> Body:
         """A turn: carries and the tensors that it is given, to carries and the values that are handed out."""
         graph, new = Graph(), dict[tuple[int, int], Tensor]()
@@ -396,7 +397,7 @@ class _Rewriter:
             return o.placeholder(x.shape, x.dtype)
 
         def operand(x: Operand) -> Tensor:
-            if isinstance(x, Rows):
+            if isinstance(x, TurnRows):
                 return read[x]
             return old[x] if x.back else new[x.node, x.output]
 
@@ -409,6 +410,7 @@ class _Rewriter:
                 again = graph.clone(template[node], tuple(map(operand, operands)))
                 new.update({(node, y.index): y for y in again.outputs})
         carries = [
-            new[x.node, x.output] if x.back == 1 else old[Inside(x.node, x.output, x.back - 1)] for x in loop.carried()
+            new[x.node, x.output] if x.back == 1 else old[TurnValue(x.node, x.output, x.back - 1)]
+            for x in loop.carried()
         ]
         return Body(graph, (turn, *old.values(), *read.values()), (*carries, *(new[key] for key in handed)))

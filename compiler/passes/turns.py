@@ -1,10 +1,10 @@
-"""What the turns of a stretch read, and which of their nodes become a loop.
+"""Loops out of stretches that repeat: the nodes of a turn that go into the loop, and what kind of operand each reads.
 
 Input: a graph's nodes in a row and stretches of it that repeat (``regions.repeats``). Output: a loop for each stretch
 of which enough can be one, with what each operand is, in every turn the same kind:
 
-    Inside     the value of the turn, or of one some turns before
-    Rows       a tensor of its own for each turn, or one for all
+    TurnValue    the value of the turn, or of one some turns before
+    TurnRows     a tensor of its own for each turn, or one for all
 
 Each tensor has a number, its code, so what turns read is compared as arrays. Nothing is written here.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.access import is_reshape
-from staticgrad.compiler.regions.repeats import Stretch
+from staticgrad.compiler.regions.repeats import Repetition
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.views.slicing import SLICE
 
@@ -37,7 +37,7 @@ Codes = NDArray[np.int64]  # of tensors: the place of the node, and the number o
 
 
 @frozen
-class Inside:
+class TurnValue:
     """The value of node ``node`` of the turn that is ``back`` turns before."""
 
     node: int
@@ -46,7 +46,7 @@ class Inside:
 
 
 @frozen
-class Rows:
+class TurnRows:
     """A tensor of its own for each turn, or one for all (``same``)."""
 
     codes: tuple[int, ...]
@@ -56,15 +56,15 @@ class Rows:
         return self.codes[0] == self.codes[-1] and len(set(self.codes)) == 1
 
 
-Operand = Inside | Rows
+Operand = TurnValue | TurnRows
 
 
 @frozen(eq=False)
-class Loop:
+class TurnLoop:
     """A stretch that becomes a loop: the numbers of the nodes of a turn that are ``inside``, with their operands, and
     of those that are left ``before`` it. All others are left after it."""
 
-    stretch: Stretch
+    stretch: Repetition
     inside: dict[int, tuple[Operand, ...]]
     before: frozenset[int]
 
@@ -76,16 +76,16 @@ class Loop:
         turn, node = divmod(place, self.stretch.period)
         return (turn, node, code & LAST_INDEX) if node in self.inside else None
 
-    def rows(self) -> list[Rows]:
-        """What the loop reads of other parts of the graph."""
-        return list(dict.fromkeys(x for found in self.inside.values() for x in found if isinstance(x, Rows)))
+    def rows(self) -> list[TurnRows]:
+        """The operands from other parts of the graph."""
+        return list(dict.fromkeys(x for found in self.inside.values() for x in found if isinstance(x, TurnRows)))
 
-    def carried(self) -> list[Inside]:
-        """What a turn reads of those before: each value from the last turn on to the one that is read."""
+    def carried(self) -> list[TurnValue]:
+        """The values that a turn reads of those before: each from the last turn on to the one that is read."""
         back: dict[tuple[int, int], int] = {}
-        for x in (x for found in self.inside.values() for x in found if isinstance(x, Inside) and x.back):
+        for x in (x for found in self.inside.values() for x in found if isinstance(x, TurnValue) and x.back):
             back[x.node, x.output] = max(back.get((x.node, x.output), 0), x.back)
-        return [Inside(*key, turns) for key, most in back.items() for turns in range(1, most + 1)]
+        return [TurnValue(*key, turns) for key, most in back.items() for turns in range(1, most + 1)]
 
     def initial(self) -> list[tuple[int, int]]:
         """The place and the output of each of ``carried`` before the first turn."""
@@ -93,7 +93,7 @@ class Loop:
         return [(self.stretch.start + x.node - x.back * period, x.output) for x in self.carried()]
 
 
-class Numbered:
+class NumberedNodes:
     """The nodes of a graph, and a number for each tensor, its code: the node's place and the output."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -110,10 +110,10 @@ class Numbered:
 class Matcher:
     """Finds what the operands of the nodes of a stretch are, turn by turn."""
 
-    def __init__(self, graph: Numbered, loops: Sequence[Loop]) -> None:
+    def __init__(self, graph: NumberedNodes, loops: Sequence[TurnLoop]) -> None:
         self.graph, self.loops = graph, loops
 
-    def loop(self, stretch: Stretch) -> Loop | None:
+    def loop(self, stretch: Repetition) -> TurnLoop | None:
         """The loop of a stretch, or None if too little of it is one."""
         codes = [self._codes(stretch, node) for node in range(stretch.period)]
         first, last = self._irregular(stretch, codes)
@@ -129,21 +129,21 @@ class Matcher:
                 continue
             read = list(found)
             for position, x in enumerate(found):
-                if isinstance(x, Inside) and x.node in before:
-                    read[position] = Rows(tuple(columns[node][position].tolist()))
+                if isinstance(x, TurnValue) and x.node in before:
+                    read[position] = TurnRows(tuple(columns[node][position].tolist()))
             inside[node] = tuple([x for x in read if x is not None])
-        loop = Loop(stretch, inside, frozenset(before))
+        loop = TurnLoop(stretch, inside, frozenset(before))
         enough = len(inside) * (stretch.turns - 1) >= LEAST_REPEATED and len(loop.carried()) <= MOST_CARRIES
         return loop if enough else None
 
-    def _codes(self, stretch: Stretch, node: int) -> Codes:
+    def _codes(self, stretch: Repetition, node: int) -> Codes:
         """The codes of a node's operands: (turns, operands)."""
         turns = self.graph.nodes[stretch.start + node : stretch.end : stretch.period]
         table = [[self.graph.code(x) for x in turn.inputs] for turn in turns]
         return np.array(table, np.int64).reshape(len(turns), -1)
 
-    def _irregular(self, stretch: Stretch, codes: Sequence[Codes]) -> tuple[int, int]:
-        """How many of the first and of the last turns read other places than those in the middle."""
+    def _irregular(self, stretch: Repetition, codes: Sequence[Codes]) -> tuple[int, int]:
+        """The numbers of first and of last turns that read other places than those in the middle."""
         middle, inner = stretch.turns // 2, stretch.period << INDEX_BITS
         first, last = 0, stretch.turns
         for column in (column for table in codes for column in table.T):
@@ -161,20 +161,20 @@ class Matcher:
                 first, last = max(first, low), min(last, high)
         return first, stretch.turns - last
 
-    def _operand(self, stretch: Stretch, column: Codes) -> Operand | None:
-        """What an operand is; None if it can be nothing in a loop."""
+    def _operand(self, stretch: Repetition, column: Codes) -> Operand | None:
+        """The operand whose tensors are ``column``, turn by turn; None if a loop cannot read it."""
         start, inner = stretch.start << INDEX_BITS, stretch.period << INDEX_BITS
         if column[-1] < start:
-            return None if np.any(column >= start) else Rows(tuple(column.tolist()))
+            return None if np.any(column >= start) else TurnRows(tuple(column.tolist()))
         if np.any(np.diff(column) != inner):
             return None
         place = (int(column[0]) >> INDEX_BITS) - stretch.start
         back = -(place // stretch.period)
         if back > MOST_TURNS_BACK:
             return None
-        return Inside(place % stretch.period, int(column[0]) & LAST_INDEX, back)
+        return TurnValue(place % stretch.period, int(column[0]) & LAST_INDEX, back)
 
-    def _left(self, stretch: Stretch, operands: Sequence[Sequence[Operand | None]]) -> tuple[set[int], set[int]]:
+    def _left(self, stretch: Repetition, operands: Sequence[Sequence[Operand | None]]) -> tuple[set[int], set[int]]:
         """The nodes of a turn that stay before the loop, and after it."""
         before = {node for node in range(stretch.period) if self._differs(stretch, node)}
         after = {node for node, found in enumerate(operands) if not all(map(self._fits, found))}
@@ -182,7 +182,7 @@ class Matcher:
         while True:
             more = set[int]()
             for node, found in enumerate(operands):
-                inner = [x for x in found if isinstance(x, Inside)]
+                inner = [x for x in found if isinstance(x, TurnValue)]
                 read = {x.node for x in inner}
                 if node in after:
                     continue
@@ -198,7 +198,7 @@ class Matcher:
             after |= more
             before -= more
 
-    def _differs(self, stretch: Stretch, node: int) -> bool:
+    def _differs(self, stretch: Repetition, node: int) -> bool:
         """True if the attributes of a node are not the same in all turns."""
         turns = self.graph.nodes[stretch.start + node : stretch.end : stretch.period]
         attrs = turns[0].attrs
@@ -206,7 +206,7 @@ class Matcher:
 
     def _fits(self, operand: Operand | None) -> bool:
         """True if an operand may be captured or a row."""
-        if operand is None or isinstance(operand, Inside) or operand.same:
+        if operand is None or isinstance(operand, TurnValue) or operand.same:
             return operand is not None
         tensors = [self.graph.tensor(code) for code in operand.codes]
         if any(x.type is not tensors[0].type and x.type != tensors[0].type for x in tensors):
@@ -214,7 +214,7 @@ class Matcher:
         small = tensors[0].type.nbytes <= MOST_STACKED_BYTES
         return small or windows(tensors) is not None or stacked_in(self.loops, operand.codes) is not None
 
-    def _may_carry(self, stretch: Stretch, x: Inside) -> bool:
+    def _may_carry(self, stretch: Repetition, x: TurnValue) -> bool:
         """True if what stands where a value is before the first turn has its type."""
         type_ = self.graph.nodes[stretch.start + x.node].outputs[x.output].type
         if x.back > 1 and type_.nbytes > MOST_SHIFTED_BYTES:
@@ -228,18 +228,18 @@ class Matcher:
 
 
 @frozen
-class Stacked:
+class StackedValue:
     """Tensors that are the values of one node of a loop, from turn ``first`` on, ``step`` (1 or -1) turns apart."""
 
-    loop: Loop
+    loop: TurnLoop
     node: int
     output: int
     first: int
     step: int
 
 
-def stacked_in(loops: Sequence[Loop], codes: Sequence[int]) -> Stacked | None:
-    """How a loop stacks these tensors, if one does."""
+def stacked_in(loops: Sequence[TurnLoop], codes: Sequence[int]) -> StackedValue | None:
+    """The rows of a loop's results that these tensors are, if they are some."""
     for loop in loops:
         one, other = loop.home(codes[0]), loop.home(codes[1])
         if one is None or other is None or one[1:] != other[1:]:
@@ -248,12 +248,12 @@ def stacked_in(loops: Sequence[Loop], codes: Sequence[int]) -> Stacked | None:
         last = one[0] + (len(codes) - 1) * step
         apart = (step * loop.stretch.period) << INDEX_BITS
         if abs(step) == 1 and 0 <= last < loop.stretch.turns and not np.any(np.diff(np.asarray(codes)) != apart):
-            return Stacked(loop, one[1], one[2], one[0], step)
+            return StackedValue(loop, one[1], one[2], one[0], step)
     return None
 
 
 @frozen
-class Windows:
+class UnitSlices:
     """Slices of a tensor ``x`` of one index each along axis 0, ``step`` apart, or reshapes of such; ``rest`` is what
     they take of other axes."""
 
@@ -263,7 +263,7 @@ class Windows:
     rest: tuple[slice, ...]
 
 
-def windows(tensors: Sequence[Tensor]) -> Windows | None:
+def windows(tensors: Sequence[Tensor]) -> UnitSlices | None:
     """The slices that tensors are, if they can be cut at once."""
     nodes = [x.op.inputs[0].op if is_reshape(x.op) else x.op for x in tensors]
     x = nodes[0].inputs[0] if nodes[0].inputs else None
@@ -278,16 +278,16 @@ def windows(tensors: Sequence[Tensor]) -> Windows | None:
         return None
     if step == 0 or any(b - a != step for a, b in itertools.pairwise(starts)):
         return None
-    return Windows(x, starts[0], step, tuple(map(slice, first.starts[1:], first.stops[1:], first.steps[1:])))
+    return UnitSlices(x, starts[0], step, tuple(map(slice, first.starts[1:], first.stops[1:], first.steps[1:])))
 
 
 @frozen
-class Piece:
+class StackedPiece:
     """A part of a series, from number ``first`` on: one of each of ``parts`` in turn, ``length`` times."""
 
     first: int
     length: int
-    parts: tuple[Stacked, ...]
+    parts: tuple[StackedValue, ...]
 
     @property
     def end(self) -> int:
@@ -295,14 +295,14 @@ class Piece:
 
 
 @frozen
-class Series:
+class RowSeries:
     """Tensors in a row, of which loops stack those of ``pieces``."""
 
     codes: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StackedPiece, ...]
 
     @property
-    def parts(self) -> list[Stacked]:
+    def parts(self) -> list[StackedValue]:
         return [part for piece in self.pieces for part in piece.parts]
 
     def gaps(self) -> list[tuple[int, ...]]:
@@ -316,21 +316,21 @@ class Series:
         return [code for gap in self.gaps() for code in gap]
 
 
-def series_of(loops: Sequence[Loop], codes: Sequence[int], together: int) -> Series | None:
+def series_of(loops: Sequence[TurnLoop], codes: Sequence[int], together: int) -> RowSeries | None:
     """The series that tensors are, where a turn of a loop stands for ``together`` pieces of the graph; None if no loop
     stacks some of them."""
     homes = [next((place for place, loop in enumerate(loops) if loop.home(code) is not None), None) for code in codes]
-    pieces, first = list[Piece](), 0
+    pieces, first = list[StackedPiece](), 0
     for home, group in itertools.groupby(homes):
         end = first + len(list(group))
         piece = None if home is None else _piece(loops[home], codes, first, end, together)
         if piece is not None:
             pieces.append(piece)
         first = end
-    return Series(tuple(codes), tuple(pieces)) if pieces else None
+    return RowSeries(tuple(codes), tuple(pieces)) if pieces else None
 
 
-def _piece(loop: Loop, codes: Sequence[int], first: int, end: int, together: int) -> Piece | None:
+def _piece(loop: TurnLoop, codes: Sequence[int], first: int, end: int, together: int) -> StackedPiece | None:
     """The rows of a loop's results that tensors from number ``first`` on are, as far as they make whole turns."""
     for count in dict.fromkeys((1, together)):
         length = (end - first) // count
@@ -338,5 +338,5 @@ def _piece(loop: Loop, codes: Sequence[int], first: int, end: int, together: int
             stacked = [stacked_in([loop], codes[first + k : first + length * count : count]) for k in range(count)]
             parts = [part for part in stacked if part is not None]
             if len(parts) == count:
-                return Piece(first, length, tuple(parts))
+                return StackedPiece(first, length, tuple(parts))
     return None

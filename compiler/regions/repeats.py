@@ -1,4 +1,4 @@
-"""Where a sequence repeats itself: stretches in which each key is that of ``period`` places before.
+"""Stretches of a sequence that repeat themselves, in which each key is that of ``period`` places before.
 
 Input: a key for each place. Output: disjoint stretches, each of some turns of a period, the longest first found. Linear
 in the number of keys: periods are proposed by how far apart equal groups of neighbouring keys lie, most of all by the
@@ -18,7 +18,7 @@ Keys = NDArray[np.int64]
 
 
 @frozen
-class Stretch:
+class Repetition:
     """``turns`` times ``period`` places from ``start`` on."""
 
     start: int
@@ -39,16 +39,16 @@ class Stretch:
         first = self.start + number * self.period
         return range(first, first + self.period)
 
-    def joined(self, count: int) -> Stretch:
+    def joined(self, count: int) -> Repetition:
         """The stretch with turns of ``count`` of its own. Some of the last may not be among it."""
-        return Stretch(self.start, self.period * count, self.turns // count)
+        return Repetition(self.start, self.period * count, self.turns // count)
 
-    def without(self, first: int, last: int) -> Stretch:
+    def without(self, first: int, last: int) -> Repetition:
         """The stretch without some of its first turns and some of its last."""
-        return Stretch(self.start + first * self.period, self.period, self.turns - first - last)
+        return Repetition(self.start + first * self.period, self.period, self.turns - first - last)
 
 
-def stretches(keys: Keys, least_turns: int, least_repeated: int) -> list[Stretch]:
+def repetitions(keys: Keys, least_turns: int, least_repeated: int) -> list[Repetition]:
     """Disjoint stretches of at least ``least_turns`` turns that repeat ``least_repeated`` places, in their order."""
     found = [
         stretch
@@ -56,7 +56,7 @@ def stretches(keys: Keys, least_turns: int, least_repeated: int) -> list[Stretch
         for stretch in _of_period(keys, period, least_turns)
         if stretch.repeated >= least_repeated
     ]
-    chosen: list[Stretch] = []
+    chosen: list[Repetition] = []
     for stretch in sorted(found, key=lambda s: (s.period - s.repeated, s.period)):
         if all(stretch.end <= other.start or other.end <= stretch.start for other in chosen):
             chosen.append(stretch)
@@ -64,7 +64,7 @@ def stretches(keys: Keys, least_turns: int, least_repeated: int) -> list[Stretch
 
 
 def _periods(keys: Keys, least_turns: int) -> list[int]:
-    """How far apart equal groups of keys lie, those that cover most first."""
+    """The distances at which equal groups of keys lie, those that cover most first."""
     if len(keys) <= GROUP:
         return []
     groups = np.zeros(len(keys) - GROUP + 1, np.uint64)
@@ -79,13 +79,13 @@ def _periods(keys: Keys, least_turns: int) -> list[int]:
     return [int(period) for period in distances[best]]
 
 
-def _of_period(keys: Keys, period: int, least_turns: int) -> list[Stretch]:
+def _of_period(keys: Keys, period: int, least_turns: int) -> list[Repetition]:
     """The stretches of one period."""
     same = np.concatenate([[False], keys[:-period] == keys[period:], [False]])
     edges = np.flatnonzero(same[1:] != same[:-1])
     starts, lengths = edges[::2], edges[1::2] - edges[::2]
     enough = lengths >= (least_turns - 1) * period
     return [
-        Stretch(int(start), period, int(length) // period + 1)
+        Repetition(int(start), period, int(length) // period + 1)
         for start, length in zip(starts[enough], lengths[enough], strict=True)
     ]
