@@ -7,9 +7,10 @@ without a cache on disk (imports and declarations apart), the microseconds of a 
 several, and the peak of resident memory in MiB; for loops and, where there are at most ``--most-unrolled`` ops, for the
 unrolled program (``STATICGRAD_DISABLE=reroll``). Each is a process of its own on one thread.
 
-``tape`` is the graph of scalars of A. Rogozhnikov's benchmark of tapes, "Fastest Autograd in the West" (2023): softplus,
-sums of four, products and softmax over values of turns before. ``trades`` is a book of options that differ in strike,
-``cable`` an explicit step of 24 compartments with a gate, ``lstm`` an LSTM cell of 64 units on 32 sequences.
+``tape`` is the graph of scalars of a benchmark of tapes, A. Rogozhnikov's "Fastest Autograd in the West" (2023):
+softplus, sums of four, products and softmax over values of turns before. ``trades`` is a book of options that differ in
+strike and maturity, ``cable`` an explicit step of 24 compartments with a gate, ``lstm`` an LSTM cell of 64 units on 32
+sequences.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ from staticgrad.ops.views.slicing import PAD, PadAttributes
 
 MOST_BYTES = 1 << 18  # of a value: a row of each turn of larger ones is memory that a plan would have used again
 MOST_LEFT = 0.8  # of the nodes, else the graph stays as it is
+MOST_PADS = 8  # of one tensor's gradient in a turn
 WIDTH = 48  # nodes of a turn: shorter ones are put together, as a turn costs about as much as ten small ops
 
 
@@ -111,14 +112,14 @@ def _stays(node: Node) -> bool:
 
 @frozen
 class _PadSum:
-    """A sum of pads, one for each of ``series``, whose windows lie side by side along axis 0, ``step`` apart from
-    ``low`` on; and of ``base``, if there is another term. It is one pad of rows with gaps: the gradient of a tensor of
-    which each turn reads an index of its own."""
+    """A sum of pads whose windows lie along axis 0: those of each of ``series`` side by side, ``step`` apart, from one
+    of ``lows`` on; and of ``base``, if there is another term. It is the sum of a pad of rows with gaps for each series:
+    the gradient of a tensor of which each turn reads indices of its own."""
 
-    series: RowSeries
-    base: Tensor | None
-    low: int
+    series: tuple[RowSeries, ...]
+    lows: tuple[int, ...]
     step: int
+    base: Tensor | None
     like: PadAttributes  # of one of the pads
     nodes: tuple[Node, ...]  # that it stands for, the last sum first
 
@@ -142,11 +143,15 @@ class _Outside:
                 series = self._series([graph.code(x) for x in node.inputs])
                 if series is not None:
                     self.joined[node] = series
+        passed = set[Node]()
         for node in reversed(nodes):
-            found = self._pad_sum(node) if node.op.name == "add" and node not in self.dropped else None
-            if found is not None:
-                self.sums[node] = found
-                self.dropped.update(found.nodes[1:])
+            if node.op.name == "add" and node not in passed:
+                additions, pads, base = self._chain(node)
+                passed.update(additions)
+                found = self._pad_sum(additions, pads, base) if pads else None
+                if found is not None:
+                    self.sums[node] = found
+                    self.dropped.update(found.nodes[1:])
 
     def __iter__(self) -> Iterator[Node | TurnLoop]:
         """Nodes and loops in the order in which they are written."""
@@ -170,45 +175,48 @@ class _Outside:
             return [self.graph.tensor(code) for code in self.joined[node].apart]
         if node in self.sums:
             found = self.sums[node]
-            apart = [self.graph.tensor(code) for code in found.series.apart]
+            apart = [self.graph.tensor(code) for series in found.series for code in series.apart]
             return apart if found.base is None else [*apart, found.base]
         return node.inputs
 
     def series(self) -> list[RowSeries]:
-        return [*self.joined.values(), *(found.series for found in self.sums.values())]
+        return [*self.joined.values(), *(series for found in self.sums.values() for series in found.series)]
 
     def _series(self, codes: Sequence[int]) -> RowSeries | None:
         return series_of(self.loops, codes, self.together) if len(codes) >= turns.LEAST_TURNS else None
 
-    def _pad_sum(self, node: Node) -> _PadSum | None:
-        """The sum that ends with an addition."""
-        nodes, pads = [node], list[Node]()
-        base: Tensor | None = None
-        while True:
-            terms = sorted(nodes[-1].inputs, key=self._is_lone_pad)
-            if not self._is_lone_pad(terms[1]) or terms[0].type != terms[1].type:
-                if nodes[-1] is node:
-                    return None
-                base = nodes.pop().outputs[0]
+    def _chain(self, node: Node) -> tuple[list[Node], list[Node], Tensor | None]:
+        """The additions that a sum ends with, the last one first, the pads that they add, the first one first, and what
+        these are added to, if it is no pad."""
+        additions, pads = list[Node](), list[Node]()
+        base: Tensor | None = node.outputs[0]
+        while base is not None and base.op.op is node.op and (base.op is node or self.users[base] == 1):
+            other, pad = sorted(base.op.inputs, key=self._is_lone_pad)
+            if self._is_inside(base) or not self._is_lone_pad(pad) or other.type != pad.type:
                 break
-            pads.append(terms[1].op)
-            if self._is_lone_pad(terms[0]):
-                pads.append(terms[0].op)
+            additions.append(base.op)
+            pads.append(pad.op)
+            base = other
+            if self._is_lone_pad(other):
+                pads.append(other.op)
                 base = None
-                break
-            base = terms[0]
-            if base.op.op is not node.op or self.users[base] != 1 or self._is_inside(base):
-                break
-            nodes.append(base.op)
-        pads.reverse()
-        lows = [pad.attrs.low[0] for pad in pads]
-        step = lows[1] - lows[0] if len(lows) > 1 else 0
-        if step == 0 or any(b - a != step for a, b in itertools.pairwise(lows)):
-            return None
+        return additions, pads[::-1], base
+
+    def _pad_sum(self, additions: Sequence[Node], pads: Sequence[Node], base: Tensor | None) -> _PadSum | None:
+        """The sum of pads, if loops stack what they pad; of several in a turn each is a series of its own."""
         if any(pad.inputs[0].type != pads[0].inputs[0].type for pad in pads):
             return None
-        series = self._series([self.graph.code(pad.inputs[0]) for pad in pads])
-        return None if series is None else _PadSum(series, base, lows[0], step, pads[0].attrs, (*nodes, *pads))
+        lows = [pad.attrs.low[0] for pad in pads]
+        for count in range(1, MOST_PADS + 1):
+            steps = {b - a for a, b in zip(lows, lows[count:], strict=False)}
+            if len(steps) == 1 and steps != {0}:
+                codes = [self.graph.code(pad.inputs[0]) for pad in pads]
+                found = [self._series(codes[k::count]) for k in range(count)]
+                series = tuple([x for x in found if x is not None])
+                if len(series) == count:
+                    nodes = (*additions, *pads)
+                    return _PadSum(series, tuple(lows[:count]), steps.pop(), base, pads[0].attrs, nodes)
+        return None
 
     def _is_lone_pad(self, x: Tensor) -> bool:
         """True if ``x`` is an index along axis 0 between zeros, outside of loops, that is read once."""
@@ -370,16 +378,21 @@ class _RerolledRegion:
         return rows if (ends[0] < ends[1]) != reverse else rows[::-1]
 
     def _pad_sum(self, graph: Graph, found: _PadSum, like: Tensor) -> Tensor:
-        """One pad in the place of a sum of them."""
-        count, apart = len(found.series.codes), abs(found.step)
-        low = min(found.low, found.low + found.step * (count - 1))
-        rows = self._joined(found.series, reverse=found.step < 0)
-        rows = o.reshape(rows, (count, *rows.shape[2:]))
-        rest = (0,) * (rows.ndim - 1)
-        high = like.shape[0] - low - (count - 1) * apart - 1
-        attrs = PadAttributes((low, *rest), (high, *rest), (apart - 1, *rest), found.like.value)
-        padded = graph.add(PAD, (rows,), attrs).outputs[0]
-        return padded if found.base is None else o.add(self._value(found.base), padded)
+        """A pad for each series in the place of a sum of them."""
+        total = None if found.base is None else self._value(found.base)
+        apart = abs(found.step)
+        for series, first in zip(found.series, found.lows, strict=True):
+            count = len(series.codes)
+            low = min(first, first + found.step * (count - 1))
+            rows = self._joined(series, reverse=found.step < 0)
+            rows = o.reshape(rows, (count, *rows.shape[2:]))
+            rest = (0,) * (rows.ndim - 1)
+            high = like.shape[0] - low - (count - 1) * apart - 1
+            attrs = PadAttributes((low, *rest), (high, *rest), (apart - 1, *rest), found.like.value)
+            padded = graph.add(PAD, (rows,), attrs).outputs[0]
+            total = padded if total is None else o.add(total, padded)
+        assert total is not None
+        return total
 
     def _is_read(self, loop: TurnLoop, node: int, output: int) -> bool:
         """True if a value of a node is read in any turn by what is no turn."""
