@@ -85,9 +85,7 @@ def reroll(region: Region) -> Region:
 
 def _keys(region: Region) -> NDArray[np.int64]:
     """A number for each node: equal for nodes that may be the same one in two turns."""
-    fixed = {x.op for x in region.feeds} | set(region.effects)
-    for node in region.graph.nodes:
-        fixed.update(node.control)
+    fixed = {x.op for x in region.feeds} | _awaited(region)
     known: dict[object, int] = {}
     keys = []
     for place, node in enumerate(region.graph.nodes):
@@ -97,6 +95,11 @@ def _keys(region: Region) -> NDArray[np.int64]:
             types = tuple([y.type for y in node.outputs])
             keys.append(known.setdefault((node.op, types, len(node.inputs)), len(known)))
     return np.array(keys, np.int64)
+
+
+def _awaited(region: Region) -> set[Node]:
+    """The nodes that run for what they do, or that others wait for."""
+    return {*region.effects, *(before for node in region.graph.nodes for before in node.control)}
 
 
 def _stays(node: Node) -> bool:
@@ -134,12 +137,13 @@ class _Outside:
         self.graph, self.loops, self.together = graph, loops, together
         self.starts = {loop.stretch.start: loop for loop in loops}
         self.users = Counter([*region.fetches, *(x for node in graph.nodes for x in node.inputs)])
+        self.fixed = _awaited(region)
         self.joined: dict[Node, RowSeries] = {}
         self.sums: dict[Node, _PadSum] = {}
         self.dropped: set[Node] = set()
         nodes = [item for item in self if isinstance(item, Node)]
         for node in nodes:
-            if node.op is STACK and node.attrs.axis == 0:
+            if node.op is STACK and node.attrs.axis == 0 and self._may_go(node):
                 series = self._series([graph.code(x) for x in node.inputs])
                 if series is not None:
                     self.joined[node] = series
@@ -192,7 +196,12 @@ class _Outside:
         base: Tensor | None = node.outputs[0]
         while base is not None and base.op.op is node.op and (base.op is node or self.users[base] == 1):
             other, pad = sorted(base.op.inputs, key=self._is_lone_pad)
-            if self._is_inside(base) or not self._is_lone_pad(pad) or other.type != pad.type:
+            if (
+                self._is_inside(base)
+                or not self._may_go(base.op)
+                or not self._is_lone_pad(pad)
+                or other.type != pad.type
+            ):
                 break
             additions.append(base.op)
             pads.append(pad.op)
@@ -220,11 +229,15 @@ class _Outside:
 
     def _is_lone_pad(self, x: Tensor) -> bool:
         """True if ``x`` is an index along axis 0 between zeros, outside of loops, that is read once."""
-        if x.op.op is not PAD or self.users[x] != 1 or self._is_inside(x):
+        if x.op.op is not PAD or self.users[x] != 1 or self._is_inside(x) or not self._may_go(x.op):
             return False
         attrs, shape = x.op.attrs, x.op.inputs[0].shape
         plain = not any(attrs.interior) and attrs.value == 0 and not math.copysign(1, attrs.value) < 0
         return plain and bool(shape) and shape[0] == 1 and not any((*attrs.low[1:], *attrs.high[1:]))
+
+    def _may_go(self, node: Node) -> bool:
+        """True if another node may stand for a node: nothing but its values is asked for."""
+        return node not in self.fixed and not node.control and not node.epoch
 
     def _is_inside(self, x: Tensor) -> bool:
         code = self.graph.code(x)

@@ -59,6 +59,10 @@ class TurnRows:
 Operand = TurnValue | TurnRows
 
 
+def _rows(column: Codes) -> TurnRows:
+    return TurnRows(tuple(column.tolist()))
+
+
 @frozen(eq=False)
 class TurnLoop:
     """A stretch that becomes a loop: the numbers of the nodes of a turn that are ``inside``, with their operands, and
@@ -122,7 +126,7 @@ class Matcher:
             return None
         columns = [list(table[first : first + stretch.turns].T) for table in codes]
         operands = [[self._operand(stretch, column) for column in read] for read in columns]
-        before, after = self._left(stretch, operands)
+        before, after = self._left(stretch, operands, columns)
         inside: dict[int, tuple[Operand, ...]] = {}
         for node, found in enumerate(operands):
             if node in before or node in after:
@@ -130,7 +134,7 @@ class Matcher:
             read = list(found)
             for position, x in enumerate(found):
                 if isinstance(x, TurnValue) and x.node in before:
-                    read[position] = TurnRows(tuple(columns[node][position].tolist()))
+                    read[position] = _rows(columns[node][position])
             inside[node] = tuple([x for x in read if x is not None])
         loop = TurnLoop(stretch, inside, frozenset(before))
         enough = len(inside) * (stretch.turns - 1) >= LEAST_REPEATED and len(loop.carried()) <= MOST_CARRIES
@@ -165,7 +169,7 @@ class Matcher:
         """The operand whose tensors are ``column``, turn by turn; None if a loop cannot read it."""
         start, inner = stretch.start << INDEX_BITS, stretch.period << INDEX_BITS
         if column[-1] < start:
-            return None if np.any(column >= start) else TurnRows(tuple(column.tolist()))
+            return None if np.any(column >= start) else _rows(column)
         if np.any(np.diff(column) != inner):
             return None
         place = (int(column[0]) >> INDEX_BITS) - stretch.start
@@ -174,7 +178,9 @@ class Matcher:
             return None
         return TurnValue(place % stretch.period, int(column[0]) & LAST_INDEX, back)
 
-    def _left(self, stretch: Repetition, operands: Sequence[Sequence[Operand | None]]) -> tuple[set[int], set[int]]:
+    def _left(
+        self, stretch: Repetition, operands: Sequence[Sequence[Operand | None]], columns: Sequence[Sequence[Codes]]
+    ) -> tuple[set[int], set[int]]:
         """The nodes of a turn that stay before the loop, and after it."""
         before = {node for node in range(stretch.period) if self._differs(stretch, node)}
         after = {node for node, found in enumerate(operands) if not all(map(self._fits, found))}
@@ -182,15 +188,15 @@ class Matcher:
         while True:
             more = set[int]()
             for node, found in enumerate(operands):
-                inner = [x for x in found if isinstance(x, TurnValue)]
-                read = {x.node for x in inner}
                 if node in after:
                     continue
+                inner = [
+                    (x, column) for x, column in zip(found, columns[node], strict=True) if isinstance(x, TurnValue)
+                ]
                 if node in before:
-                    leaves = not read <= before
+                    leaves = any(x.node not in before for x, _ in inner)
                 else:
-                    carried = [x for x in inner if x.back and x.node not in before]
-                    leaves = bool(read & after) or not all(self._may_carry(stretch, x) for x in carried)
+                    leaves = not all(self._may_read(stretch, x, column, before, after) for x, column in inner)
                 if leaves:
                     more.add(node)
             if not more:
@@ -213,6 +219,12 @@ class Matcher:
             return False
         small = tensors[0].type.nbytes <= MOST_STACKED_BYTES
         return small or windows(tensors) is not None or stacked_in(self.loops, operand.codes) is not None
+
+    def _may_read(self, stretch: Repetition, x: TurnValue, column: Codes, before: set[int], after: set[int]) -> bool:
+        """True if a node of the loop can read a value of a turn: a row if its node stays before the loop."""
+        if x.node in before:
+            return self._fits(_rows(column))
+        return x.node not in after and (not x.back or self._may_carry(stretch, x))
 
     def _may_carry(self, stretch: Repetition, x: TurnValue) -> bool:
         """True if what stands where a value is before the first turn has its type."""

@@ -99,6 +99,8 @@ class _Op:
                 found.append(new[number % len(new)])
             elif kind == "row":
                 found.append(rows[turn])
+                if number % 2:  # turns after this one may read it
+                    new.append(found[-1])
             elif kind == "back":
                 found.append(rows[turns - 1 - turn])
             elif kind == "fixed":
