@@ -20,10 +20,10 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.pads import pads
-from staticgrad.compiler.passes.reroll import reroll
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
+from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.region import Region, private
 
 
@@ -39,6 +39,14 @@ class Pass:
         """Run it, as a phase of its name."""
         with phase(self.name):
             return self.run(region)
+
+
+def _reroll(region: Region) -> Region:
+    if len(region.graph.nodes) <= repeats.LEAST_REPEATED:
+        return region
+    from staticgrad.compiler.passes.reroll import reroll
+
+    return reroll(region)
 
 
 def _bodies(region: Region) -> Region:
@@ -57,7 +65,7 @@ def passes_without(disabled: Collection[str]) -> list[Pass]:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("reroll", reroll),
+    Pass("reroll", _reroll),
     Pass("own", private, optional=False),
     Pass("expand", expand, optional=False),
     Pass("bodies", _bodies, optional=False),

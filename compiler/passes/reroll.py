@@ -16,7 +16,7 @@ First and last turns that do not fit are left out. Each op is done on the same o
 values are the same; what a loop adds up may be added in another order (``sums``).
 
 Left alone: graphs of few nodes, nodes with an effect, a body, a random draw or control edges, large values, sizes that
-are open, and what would save less than a fifth of the nodes; programs with a budget of memory, which no plan can meet
+are open, and what would save less than half of the nodes; programs with a budget of memory, which no plan can meet
 inside of loops.
 """
 
@@ -46,6 +46,7 @@ from staticgrad.compiler.passes.turns import (
     series_of,
     windows,
 )
+from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.regions.repeats import repetitions
 from staticgrad.graph.graph import Graph, Node, Tensor
@@ -57,21 +58,21 @@ from staticgrad.ops.views.joining import STACK
 from staticgrad.ops.views.slicing import PAD, PadAttributes
 
 MOST_BYTES = 1 << 18  # of a value: a row of each turn of larger ones is memory that a plan would have used again
-MOST_LEFT = 0.8  # of the nodes, else the graph stays as it is
+MOST_LEFT = 0.5  # of the nodes, else the graph stays as it is
+NODES_OF_COPY = 4  # as much as it costs to copy a small tensor to be a row
+NODES_OF_ROW = 6  # as much as reading one row of a loop's results costs: a slice, a reshape and in most cases a copy
 MOST_PADS = 8  # of one tensor's gradient in a turn
 WIDTH = 48  # nodes of a turn: shorter ones are put together, as a turn costs about as much as ten small ops
 
 
 def reroll(region: Region) -> Region:
     """Put loops where the graph repeats itself."""
-    if len(region.graph.nodes) < turns.LEAST_REPEATED:
-        return region
     graph = NumberedNodes(region.graph.nodes)
-    found = repetitions(_keys(region), turns.LEAST_TURNS, turns.LEAST_REPEATED)
+    found = repetitions(_keys(region), repeats.LEAST_TURNS, repeats.LEAST_REPEATED)
     if not found:
         return region
     # One number for all: a backward then reads what a turn of the forward has stacked, whole turns apart.
-    together = max(1, min(-(-WIDTH // max(s.period for s in found)), *(s.turns // turns.LEAST_TURNS for s in found)))
+    together = max(1, min(-(-WIDTH // max(s.period for s in found)), *(s.turns // repeats.LEAST_TURNS for s in found)))
     loops: list[TurnLoop] = []
     for stretch in found:
         loop = Matcher(graph, loops).loop(stretch.joined(together))
@@ -187,7 +188,7 @@ class _Outside:
         return [*self.joined.values(), *(series for found in self.sums.values() for series in found.series)]
 
     def _series(self, codes: Sequence[int]) -> RowSeries | None:
-        return series_of(self.loops, codes, self.together) if len(codes) >= turns.LEAST_TURNS else None
+        return series_of(self.loops, codes, self.together) if len(codes) >= repeats.LEAST_TURNS else None
 
     def _chain(self, node: Node) -> tuple[list[Node], list[Node], Tensor | None]:
         """The additions that a sum ends with, the last one first, the pads that they add, the first one first, and what
@@ -277,8 +278,15 @@ class _RerolledRegion:
     def left(self) -> int:
         """About how many nodes the new region has."""
         apart = sum(isinstance(item, Node) for item in self.outside)
-        rows = 2 * sum(self._loop_of(x) is not None for x in self.read)
-        return apart + rows + sum(len(loop.inside) for loop in self.loops)
+        rows = NODES_OF_ROW * sum(self._loop_of(x) is not None for x in self.read)
+        stacked = [x for x, series in self.series.items() if series is None and not self._is_at_hand(x)]
+        copies = NODES_OF_COPY * sum(len(x.codes) for x in stacked)
+        return apart + rows + copies + sum(len(loop.inside) for loop in self.loops)
+
+    def _is_at_hand(self, x: TurnRows) -> bool:
+        """True if rows are cut from one tensor or constants, so that none is copied in a call."""
+        tensors = [self.graph.tensor(code) for code in x.codes]
+        return all(y.op.op is CONSTANT for y in tensors) or windows(tensors) is not None
 
     def _loop_of(self, x: Tensor) -> TurnLoop | None:
         code = self.graph.code(x)

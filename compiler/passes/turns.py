@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.access import is_reshape
+from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.repeats import Repetition
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.views.slicing import SLICE
 
-LEAST_TURNS = 8
-LEAST_REPEATED = 1000  # nodes after the first turn; with fewer a graph is compiled in less time than one notices
 MOST_CARRIES = 256
 MOST_TURNS_BACK = 64  # from which a turn reads a value
 MOST_SHIFTED_BYTES = 4096  # of a value that is carried through more than one turn, which costs a copy in each
@@ -122,7 +121,7 @@ class Matcher:
         codes = [self._codes(stretch, node) for node in range(stretch.period)]
         first, last = self._irregular(stretch, codes)
         stretch = stretch.without(first, last)
-        if stretch.turns < LEAST_TURNS:
+        if stretch.turns < repeats.LEAST_TURNS:
             return None
         columns = [list(table[first : first + stretch.turns].T) for table in codes]
         operands = [[self._operand(stretch, column) for column in read] for read in columns]
@@ -137,7 +136,7 @@ class Matcher:
                     read[position] = _rows(columns[node][position])
             inside[node] = tuple([x for x in read if x is not None])
         loop = TurnLoop(stretch, inside, frozenset(before))
-        enough = len(inside) * (stretch.turns - 1) >= LEAST_REPEATED and len(loop.carried()) <= MOST_CARRIES
+        enough = len(inside) * (stretch.turns - 1) >= repeats.LEAST_REPEATED and len(loop.carried()) <= MOST_CARRIES
         return loop if enough else None
 
     def _codes(self, stretch: Repetition, node: int) -> Codes:
@@ -346,7 +345,7 @@ def _piece(loop: TurnLoop, codes: Sequence[int], first: int, end: int, together:
     """The rows of a loop's results that tensors from number ``first`` on are, as far as they make whole turns."""
     for count in dict.fromkeys((1, together)):
         length = (end - first) // count
-        if length >= LEAST_TURNS:
+        if length >= repeats.LEAST_TURNS:
             stacked = [stacked_in([loop], codes[first + k : first + length * count : count]) for k in range(count)]
             parts = [part for part in stacked if part is not None]
             if len(parts) == count:

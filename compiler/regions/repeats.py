@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from staticgrad.base.frozen import frozen
 
+LEAST_TURNS = 8
+LEAST_REPEATED = 1000  # nodes of a graph after the first turn: with fewer it is compiled in less time than one notices
 GROUP = 4  # neighbouring keys that make a group
 PROPOSED = 32  # periods that are compared with the sequence, at most
 Keys = NDArray[np.int64]

@@ -159,7 +159,8 @@ def bodies_of_chain(elements: int) -> list[int]:
     return [len(re.findall(r"v\d+ = \w+\(", text)) for text in run.text("kernels").split("for (")[1:]]
 
 
-def test_a_long_chain_is_cut_into_short_bodies_where_its_values_stay_in_cache() -> None:
+def test_a_long_chain_is_cut_into_short_bodies_where_its_values_stay_in_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_DISABLE", "reroll")  # else it is a loop
     near = bodies_of_chain(50)
     assert len(near) >= 3
     assert max(near) <= fuse.LARGEST_NEAR
@@ -364,17 +365,17 @@ def values_of_written_variables(terms: int) -> Declared:
     return results, []
 
 
-def compiled_text(declare: Callable[[int], Declared], terms: int) -> str:
+def compiled_text(declare: Callable[[int], Declared], terms: int, disabled: str = "reroll") -> str:
     with sg.Graph() as graph:
         fetches, feeds = declare(terms)
         region = cut(graph, fetches, {x: x.type for x in feeds})
-    return compile_region(region, CompileOptions(current_target())).llvm_text
+    return compile_region(region, CompileOptions(current_target(), disabled=frozenset({disabled}))).llvm_text
 
 
-def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:
+def calls(declare: Callable[[int], Declared], terms: int, disabled: str = "reroll") -> Counter[str]:
     """How often each function is called in a compilation, built-in ones included."""
     profile = cProfile.Profile()
-    profile.runcall(compiled_text, declare, terms)
+    profile.runcall(compiled_text, declare, terms, disabled)
     counts = Counter[str]()
     for called in profile.getstats():
         code = called.code
@@ -412,7 +413,23 @@ def test_passes_with_nothing_to_do_copy_nothing() -> None:
         y = sg.sum(sg.tanh(x * 2.0) @ x.T, keepdims=True)
         region = cut(graph, [y], {x: x.type})
     idle = {step.name for step in PASSES if step.run(region) is region}
-    assert idle == {"bodies", "trim", "hoist", "sums", "keepdims", "rows", "dce", "pads"}
+    assert idle == {"reroll", "bodies", "trim", "hoist", "sums", "keepdims", "rows", "dce", "pads"}
+
+
+def recurrence(turns: int) -> Declared:
+    x, rows = sg.placeholder((8,), "float64"), sg.placeholder((turns, 8), "float64")
+    y = x
+    for turn in range(turns):
+        y = sg.tanh(y * 0.5 + rows[turn])
+    return [y, *sg.gradients(sg.sum(y), [x, rows])], [x, rows]
+
+
+@pytest.mark.wide
+def test_twice_as_many_turns_of_an_unrolled_loop_take_twice_as_many_calls() -> None:
+    few, many = calls(recurrence, 800, ""), calls(recurrence, 1600, "")
+    assert many.total() < 2.2 * few.total()
+    grown = {who: (few[who], many[who]) for who in many if many[who] > max(3 * few[who], 2000)}
+    assert not grown, "a function is called in proportion to the square"
 
 
 def test_the_text_of_a_large_value_copies_nothing_of_it() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 from support.random_repeats import repeats
 
 import staticgrad as sg
-from staticgrad.compiler.passes import turns
+from staticgrad.compiler.passes import reroll
+from staticgrad.compiler.regions import repeats as repetitions
 
-reroll = importlib.import_module("staticgrad.compiler.passes.reroll")  # the package has the function by this name
 SEEDS = range(24)
 MORE = range(24, 600)
 
@@ -19,9 +17,9 @@ MORE = range(24, 600)
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops where few nodes repeat themselves, and programs of no earlier process."""
-    monkeypatch.setattr(turns, "LEAST_REPEATED", 12)
-    monkeypatch.setattr(turns, "LEAST_TURNS", 4)
-    monkeypatch.setattr(reroll, "MOST_LEFT", 1.5)
+    monkeypatch.setattr(repetitions, "LEAST_REPEATED", 12)
+    monkeypatch.setattr(repetitions, "LEAST_TURNS", 4)
+    monkeypatch.setattr(reroll, "MOST_LEFT", 10.0)
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
 
 
