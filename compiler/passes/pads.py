@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.base.extents import is_same, proven
-from staticgrad.base.types import sizes
+from staticgrad.base.types import is_floating, sizes
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph.graph import Node, Tensor
@@ -64,7 +64,7 @@ def _joined(region: Region) -> Region:
         if axis is None:
             return None
         parts = sorted(_pads_of(inputs), key=lambda pad: pad.attrs.low[axis])
-        return (o.concat([_plus_zero(pad.inputs[0]) for pad in parts], axis=axis),)
+        return (o.concat([plus_zero(pad.inputs[0]) for pad in parts], axis=axis),)
 
     return rebuild(region, visit)
 
@@ -102,8 +102,9 @@ def _pads_of(tensors: Sequence[Tensor]) -> list[Node]:
     return found
 
 
-def _plus_zero(x: Tensor) -> Tensor:
-    return o.add(x, o.full((), 0.0, dtype=x.dtype)) if x.dtype.kind == "f" else x
+def plus_zero(x: Tensor) -> Tensor:
+    """``x`` with 0.0 in the place of -0.0, as adding a zero leaves it."""
+    return o.add(x, o.full((), 0.0, dtype=x.dtype)) if is_floating(x.dtype) else x
 
 
 # -- views ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from staticgrad.base.errors import at_source
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.passes import turns
+from staticgrad.compiler.passes.pads import plus_zero
 from staticgrad.compiler.passes.turns import (
     Matcher,
     NumberedNodes,
@@ -43,8 +44,9 @@ from staticgrad.compiler.passes.turns import (
     TurnLoop,
     TurnRows,
     TurnValue,
+    loop_of,
     series_of,
-    windows,
+    unit_slices,
 )
 from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.region import Region
@@ -118,13 +120,13 @@ def _stays(node: Node) -> bool:
 class _PadSum:
     """A sum of pads whose windows lie along axis 0: those of each of ``series`` side by side, ``step`` apart, from one
     of ``lows`` on; and of ``base``, if there is another term. It is the sum of a pad of rows with gaps for each series:
-    the gradient of a tensor of which each turn reads indices of its own."""
+    the gradient of a tensor of which each turn reads indices of its own. Each row is added to a zero, as it was."""
 
     series: tuple[RowSeries, ...]
     lows: tuple[int, ...]
     step: int
     base: Tensor | None
-    like: PadAttributes  # of one of the pads
+    zero: float  # around the windows
     nodes: tuple[Node, ...]  # that it stands for, the last sum first
 
 
@@ -225,7 +227,7 @@ class _Outside:
                 series = tuple([x for x in found if x is not None])
                 if len(series) == count:
                     nodes = (*additions, *pads)
-                    return _PadSum(series, tuple(lows[:count]), steps.pop(), base, pads[0].attrs, nodes)
+                    return _PadSum(series, tuple(lows[:count]), steps.pop(), base, pads[0].attrs.value, nodes)
         return None
 
     def _is_lone_pad(self, x: Tensor) -> bool:
@@ -241,8 +243,7 @@ class _Outside:
         return node not in self.fixed and not node.control and not node.epoch
 
     def _is_inside(self, x: Tensor) -> bool:
-        code = self.graph.code(x)
-        return any(loop.home(code) is not None for loop in self.loops)
+        return loop_of(self.loops, self.graph.code(x)) is not None
 
 
 class _RerolledRegion:
@@ -256,11 +257,11 @@ class _RerolledRegion:
         self.read = self._read()
         known = [*self.outside.series(), *(found for found in self.series.values() if found is not None)]
         parts = [part for series in known for part in series.parts]
-        self.handed = {(part.loop.stretch.start, part.node, part.output) for part in parts}
+        self.handed = {(part.loop, part.node, part.output) for part in parts}
         self.nodes: dict[Node, Node] = {}
         self.tensors: dict[Tensor, Tensor] = {}
-        self.stacks: dict[tuple[int, int, int], Tensor] = {}  # by the start of a loop, the node and its output
-        self.reverse: dict[int, bool] = {}  # by the start of a loop: whether it goes from the last row to the first
+        self.stacks: dict[tuple[TurnLoop, int, int], Tensor] = {}  # by the loop, the node and its output
+        self.reverse: dict[TurnLoop, bool] = {}  # whether it goes from the last row to the first
 
     def _read(self) -> set[Tensor]:
         """The tensors that are read one by one: by nodes outside of loops, and as rows that no loop has stacked."""
@@ -278,7 +279,7 @@ class _RerolledRegion:
     def left(self) -> int:
         """About how many nodes the new region has."""
         apart = sum(isinstance(item, Node) for item in self.outside)
-        rows = NODES_OF_ROW * sum(self._loop_of(x) is not None for x in self.read)
+        rows = NODES_OF_ROW * sum(loop_of(self.loops, self.graph.code(x)) is not None for x in self.read)
         stacked = [x for x, series in self.series.items() if series is None and not self._is_at_hand(x)]
         copies = NODES_OF_COPY * sum(len(x.codes) for x in stacked)
         return apart + rows + copies + sum(len(loop.inside) for loop in self.loops)
@@ -286,11 +287,7 @@ class _RerolledRegion:
     def _is_at_hand(self, x: TurnRows) -> bool:
         """True if rows are cut from one tensor or constants, so that none is copied in a call."""
         tensors = [self.graph.tensor(code) for code in x.codes]
-        return all(y.op.op is CONSTANT for y in tensors) or windows(tensors) is not None
-
-    def _loop_of(self, x: Tensor) -> TurnLoop | None:
-        code = self.graph.code(x)
-        return next((loop for loop in self.loops if loop.home(code) is not None), None)
+        return all(y.op.op is CONSTANT for y in tensors) or unit_slices(tensors) is not None
 
     def region(self) -> Region:
         graph = Graph()
@@ -317,48 +314,48 @@ class _RerolledRegion:
     def _value(self, x: Tensor) -> Tensor:
         """The tensor that stands for another one: a row of a loop's results if it is computed there."""
         if x not in self.tensors:
-            loop = self._loop_of(x)
+            code = self.graph.code(x)
+            loop = loop_of(self.loops, code)
             assert loop is not None
-            home = loop.home(self.graph.code(x))
+            home = loop.home(code)
             assert home is not None
             turn, node, output = home
             row = self._row(loop, turn)
-            self.tensors[x] = o.reshape(self.stacks[loop.stretch.start, node, output][row : row + 1], x.shape)
+            self.tensors[x] = o.reshape(self.stacks[loop, node, output][row : row + 1], x.shape)
         return self.tensors[x]
 
     def _row(self, loop: TurnLoop, turn: int) -> int:
-        return loop.stretch.turns - 1 - turn if self.reverse[loop.stretch.start] else turn
+        return loop.stretch.turns - 1 - turn if self.reverse[loop] else turn
 
     def _write(self, graph: Graph, loop: TurnLoop) -> None:
         """Declare a loop, and what it reads."""
-        start = loop.stretch.start
         captured = [x for x in loop.rows() if x.same]
         rows = [x for x in loop.rows() if not x.same]
-        self.reverse[start] = self._goes_back(rows)
+        self.reverse[loop] = self._goes_back(rows)
         initial = [self._value(self.graph.nodes[place].outputs[output]) for place, output in loop.initial()]
-        sequences = [self._sequence(x, self.reverse[start]) for x in rows]
+        sequences = [self._sequence(x, self.reverse[loop]) for x in rows]
         handed = [
             (node, y.index)
             for node in loop.inside
-            for y in self.graph.nodes[start + node].outputs
-            if (start, node, y.index) in self.handed or self._is_read(loop, node, y.index)
+            for y in self.graph.nodes[loop.stretch.start + node].outputs
+            if (loop, node, y.index) in self.handed or self._is_read(loop, node, y.index)
         ]
         body = self._body(loop, captured, rows, handed)
-        attrs = LoopAttributes(body, None, len(initial), len(rows), loop.stretch.turns, self.reverse[start])
+        attrs = LoopAttributes(body, None, len(initial), len(rows), loop.stretch.turns, self.reverse[loop])
         operands = [*initial, *sequences, *(self._value(self.graph.tensor(x.codes[0])) for x in captured)]
         results = graph.add(SCAN, operands, attrs).outputs[len(initial) :]
-        self.stacks.update({(start, *key): y for key, y in zip(handed, results, strict=True)})
+        self.stacks.update({(loop, *key): y for key, y in zip(handed, results, strict=True)})
 
     def _goes_back(self, rows: Sequence[TurnRows]) -> bool:
         """True if more of what a loop reads is stacked against the order of its turns than along it."""
         known = [series for series in map(self.series.__getitem__, rows) if series is not None]
         parts = [part for series in known for part in series.parts]
-        return sum(-x.step if self.reverse[x.loop.stretch.start] else x.step for x in parts) < 0
+        return sum(-x.step if self.reverse[x.loop] else x.step for x in parts) < 0
 
     def _sequence(self, x: TurnRows, reverse: bool) -> Tensor:
         """The rows that a loop reads, in their order."""
         tensors = [self.graph.tensor(code) for code in x.codes]
-        series, cut = self.series[x], windows(tensors)
+        series, cut = self.series[x], unit_slices(tensors)
         upward = True
         if series is not None:
             return self._joined(series, reverse)
@@ -393,7 +390,7 @@ class _RerolledRegion:
 
     def _part(self, part: StackedValue, length: int, reverse: bool) -> Tensor:
         """``length`` rows of a loop's results, from the first turn of a part on or towards it."""
-        stack = self.stacks[part.loop.stretch.start, part.node, part.output]
+        stack = self.stacks[part.loop, part.node, part.output]
         ends = [self._row(part.loop, part.first + part.step * turn) for turn in (0, length - 1)]
         rows = stack[min(ends) : max(ends) + 1]
         return rows if (ends[0] < ends[1]) != reverse else rows[::-1]
@@ -406,10 +403,10 @@ class _RerolledRegion:
             count = len(series.codes)
             low = min(first, first + found.step * (count - 1))
             rows = self._joined(series, reverse=found.step < 0)
-            rows = o.reshape(rows, (count, *rows.shape[2:]))
+            rows = plus_zero(o.reshape(rows, (count, *rows.shape[2:])))
             rest = (0,) * (rows.ndim - 1)
             high = like.shape[0] - low - (count - 1) * apart - 1
-            attrs = PadAttributes((low, *rest), (high, *rest), (apart - 1, *rest), found.like.value)
+            attrs = PadAttributes((low, *rest), (high, *rest), (apart - 1, *rest), found.zero)
             padded = graph.add(PAD, (rows,), attrs).outputs[0]
             total = padded if total is None else o.add(total, padded)
         assert total is not None

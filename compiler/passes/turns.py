@@ -96,6 +96,11 @@ class TurnLoop:
         return [(self.stretch.start + x.node - x.back * period, x.output) for x in self.carried()]
 
 
+def loop_of(loops: Sequence[TurnLoop], code: int) -> TurnLoop | None:
+    """The loop that computes a tensor, if one does."""
+    return next((loop for loop in loops if loop.home(code) is not None), None)
+
+
 class NumberedNodes:
     """The nodes of a graph, and a number for each tensor, its code: the node's place and the output."""
 
@@ -152,7 +157,7 @@ class Matcher:
         for column in (column for table in codes for column in table.T):
             step = int(column[middle] - column[middle - 1])
             fits = np.diff(column) == step
-            home = next((loop for loop in self.loops if loop.home(int(column[middle])) is not None), None)
+            home = loop_of(self.loops, int(column[middle]))
             if home is not None and step:
                 low, high = home.stretch.start << INDEX_BITS, home.stretch.end << INDEX_BITS
                 inside = (column >= low) & (column < high)
@@ -217,7 +222,7 @@ class Matcher:
         if any(x.type is not tensors[0].type and x.type != tensors[0].type for x in tensors):
             return False
         small = tensors[0].type.nbytes <= MOST_STACKED_BYTES
-        return small or windows(tensors) is not None or stacked_in(self.loops, operand.codes) is not None
+        return small or unit_slices(tensors) is not None or stacked_in(self.loops, operand.codes) is not None
 
     def _may_read(self, stretch: Repetition, x: TurnValue, column: Codes, before: set[int], after: set[int]) -> bool:
         """True if a node of the loop can read a value of a turn: a row if its node stays before the loop."""
@@ -274,7 +279,7 @@ class UnitSlices:
     rest: tuple[slice, ...]
 
 
-def windows(tensors: Sequence[Tensor]) -> UnitSlices | None:
+def unit_slices(tensors: Sequence[Tensor]) -> UnitSlices | None:
     """The slices that tensors are, if they can be cut at once."""
     nodes = [x.op.inputs[0].op if is_reshape(x.op) else x.op for x in tensors]
     x = nodes[0].inputs[0] if nodes[0].inputs else None
@@ -330,11 +335,10 @@ class RowSeries:
 def series_of(loops: Sequence[TurnLoop], codes: Sequence[int], together: int) -> RowSeries | None:
     """The series that tensors are, where a turn of a loop stands for ``together`` pieces of the graph; None if no loop
     stacks some of them."""
-    homes = [next((place for place, loop in enumerate(loops) if loop.home(code) is not None), None) for code in codes]
     pieces, first = list[StackedPiece](), 0
-    for home, group in itertools.groupby(homes):
+    for home, group in itertools.groupby(loop_of(loops, code) for code in codes):
         end = first + len(list(group))
-        piece = None if home is None else _piece(loops[home], codes, first, end, together)
+        piece = None if home is None else _piece(home, codes, first, end, together)
         if piece is not None:
             pieces.append(piece)
         first = end

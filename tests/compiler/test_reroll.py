@@ -72,6 +72,21 @@ def test_a_book_of_equal_trades_is_a_loop_forward_and_one_backward(
     assert scans_of(lambda: trades(stacked=stacked), monkeypatch) == 2
 
 
+def test_the_gradient_of_what_each_turn_reads_once_has_no_negative_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padded and added to others, a row's -0.0 becomes 0.0."""
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    with sg.Graph() as graph:
+        x, a, b = sg.placeholder((400,), sg.float64), sg.placeholder((), sg.float64), sg.placeholder((), sg.float64)
+        total = sg.constant(0.0, dtype=sg.float64)
+        for i in range(400):
+            total = total + x[i] * a * b
+        with sg.Session(graph) as session:
+            executable = session.compile(sg.gradients(total, [x]), [x, a, b])
+            (gradient,) = executable(np.linspace(-1.0, 1.0, 400), np.asarray(-1e-200), np.asarray(1e-200))
+            assert executable.text("graph").count(" scan(") >= 1
+    assert not np.signbit(gradient).any()
+
+
 def test_trades_of_another_formula_are_between_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scans_of(lambda: trades(odd=[120], count=240), monkeypatch) == 4
 

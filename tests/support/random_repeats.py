@@ -7,7 +7,7 @@ from another turn, a type that differs. A draw's derivative repeats itself as we
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,12 @@ UNARY: tuple[Callable[[sg.Tensor], sg.Tensor], ...] = (
 BINARY: tuple[Callable[[sg.Tensor, sg.Tensor], sg.Tensor], ...] = (
     lambda x, y: x + 0.5 * y, lambda x, y: x * sg.tanh(y), sg.maximum, lambda x, y: (x - y) * 0.5,
     lambda x, y: sg.where(x > y, x * 0.5, y),
+)  # fmt: skip
+WHOLE_UNARY: tuple[Callable[[sg.Tensor], sg.Tensor], ...] = (
+    lambda x: x * 3, lambda x: -x, sg.abs, lambda x: x + 1, lambda x: sg.where(x > 0, x, 2 - x),
+)  # fmt: skip
+WHOLE_BINARY: tuple[Callable[[sg.Tensor, sg.Tensor], sg.Tensor], ...] = (
+    lambda x, y: x + y, lambda x, y: x * y, sg.maximum, lambda x, y: sg.where(sg.logical_or(x > y, y == 0), x, y),
 )  # fmt: skip
 
 
@@ -34,24 +40,28 @@ class Repeats:
     turns: int
 
 
-def repeats(seed: int, dtype: object = sg.float64) -> Repeats:
-    """The program of a seed."""
+def repeats(seed: int, dtype: np.dtype = sg.float64) -> Repeats:
+    """The program of a seed; one of integers has no derivative."""
     draw = np.random.default_rng(seed)
+    whole = np.dtype(dtype).kind in "iu"
     turns, ops = int(draw.integers(8, 30)), int(draw.integers(2, 9))
     shape = ((), (3,), (2, 2))[int(draw.integers(3))]
-    first = [_Op.drawn(draw, ops) for _ in range(ops)]
+    first = [_Op.drawn(draw, ops, whole) for _ in range(ops)]
     odd = {int(draw.integers(turns)): int(draw.integers(ops)) for _ in range(int(draw.integers(3)))}
     graph = sg.Graph()
     with graph:
         start = sg.placeholder(shape, dtype, name="start")
         rows = sg.placeholder((turns, *shape), dtype, name="rows")
-        values: list[sg.Tensor] = [start, *(start * (0.1 * k + 0.1) for k in range(int(draw.integers(1, 4))))]
-        fixed = [sg.tanh(start), values[-1] + 1.0]
+        values: list[sg.Tensor] = [
+            start,
+            *(start * (k + 1 if whole else 0.1 * k + 0.1) for k in range(int(draw.integers(1, 4)))),
+        ]
+        fixed = [sg.abs(start) if whole else sg.tanh(start), values[-1] + 1]
         last: list[list[sg.Tensor]] = [values[-3:]]
         for turn in range(turns):
             new: list[sg.Tensor] = []
             for number, op in enumerate(first):
-                drawn = _Op.drawn(draw, ops) if odd.get(turn) == number else op
+                drawn = _Op.drawn(draw, ops, whole) if odd.get(turn) == number else op
                 new.append(drawn.declared(turn, turns, new, last, fixed, rows, draw))
             last.append(new)
         kind = int(draw.integers(4))
@@ -66,8 +76,9 @@ def repeats(seed: int, dtype: object = sg.float64) -> Repeats:
         else:
             result = last[-1][-1] * last[len(last) // 2][0] + last[1][-1]
         loss = sg.sum(result * result)
-        gradients = sg.gradients(loss, [start, rows], unconnected_gradients="zero")
+        gradients = [] if whole else sg.gradients(loss, [start, rows], unconnected_gradients="zero")
     arrays = [draw.normal(size=shape), draw.normal(size=(turns, *shape))]
+    arrays = [np.rint(a * 4) if whole else a for a in arrays]
     return Repeats(graph, [result, loss, *gradients], [start, rows], arrays, turns)
 
 
@@ -79,9 +90,10 @@ class _Op:
     operands: list[tuple[str, int, int]]
 
     @staticmethod
-    def drawn(draw: np.random.Generator, ops: int) -> _Op:
+    def drawn(draw: np.random.Generator, ops: int, whole: bool) -> _Op:
         binary = bool(draw.integers(2))
-        table = BINARY if binary else UNARY
+        tables = (WHOLE_UNARY, WHOLE_BINARY) if whole else (UNARY, BINARY)
+        table: Sequence[Callable[..., sg.Tensor]] = tables[binary]
         kinds = ("new", "new", "before", "before", "fixed", "row", "back", "own", "constant", "mirror")
         operands = [
             (str(draw.choice(kinds)), int(draw.integers(ops)), int(draw.integers(1, 4))) for _ in range(1 + binary)
@@ -106,9 +118,11 @@ class _Op:
             elif kind == "fixed":
                 found.append(fixed[number % len(fixed)])
             elif kind == "own":  # a constant of this turn
-                found.append(before[number % len(before)] * float(0.1 + 0.01 * turn))
+                x = before[number % len(before)]
+                found.append(x * (turn % 5 if x.dtype.kind in "iu" else float(0.1 + 0.01 * turn)))
             elif kind == "constant":
-                found.append(before[number % len(before)] + 0.125)
+                x = before[number % len(before)]
+                found.append(x + (7 if x.dtype.kind in "iu" else 0.125))
             elif kind == "mirror":  # of the opposite turn, if that has been; as a backward reads
                 there = last[max(0, min(len(last) - 1, turns - turn))]
                 found.append(there[number % len(there)])
