@@ -66,7 +66,7 @@ def passes_without(disabled: Collection[str]) -> list[Pass]:
 
 PASSES: tuple[Pass, ...] = (
     Pass("reroll", _reroll),
-    Pass("own", private, optional=False),
+    Pass("own", private, optional=False),  # copies nodes for this compilation: after rerolling they are few
     Pass("expand", expand, optional=False),
     Pass("bodies", _bodies, optional=False),
     Pass("trim", trim),

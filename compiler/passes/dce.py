@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph.graph import needed_nodes
+from staticgrad.compiler.regions.region import Region, needed_in, rebuild
 
 
 def dce(region: Region) -> Region:
-    needed = needed_nodes(region.fetches, region.effects) | {x.op for x in region.feeds}
-    if len(needed) == len(region.graph.nodes):
+    if len(needed_in(region)) == len(region.graph.nodes):
         return region
     return rebuild(region, lambda node, inputs: None)

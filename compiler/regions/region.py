@@ -42,7 +42,7 @@ def rebuild(region: Region, visit: Visit) -> Region:
     Nodes that are kept are copied, unless the old graph hands over its nodes: then they move, and ``visit`` may look at
     ``node.inputs``, but finds the new operands further up.
     """
-    needed = _needed(region)
+    needed = needed_in(region)
     graph = Graph()
     graph.hands_over = region.graph.hands_over
     tensors: dict[Tensor, Tensor] = {}  # what stands for those that are no longer the same
@@ -78,7 +78,7 @@ def rebuild(region: Region, visit: Visit) -> Region:
     return Region(graph, feeds, fetches, effects, layouts)
 
 
-def _needed(region: Region) -> set[Node]:
+def needed_in(region: Region) -> set[Node]:
     """The nodes that the fetches and effects depend on, and those of the feeds. Operands stand before their readers."""
     needed = {*region.effects, *(x.op for x in region.fetches)}
     for node in reversed(region.graph.nodes):
