@@ -36,7 +36,6 @@ from staticgrad.compiler.native.module import (
     code_from_plain,
     code_to_plain,
     load_code,
-    machine_code,
 )
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program.program import Interface, Program, Stepwise
@@ -158,38 +157,30 @@ def _is_watched() -> bool:
 
 
 def _fresh(program: Program, options: CompileOptions, names: Digest | None, place: str | None) -> Binary:
-    interface = program.interface
-    tiered = _tiered(program, options, names, place) if options.tiers else None
-    if tiered is not None:
-        made = Binary(interface, tiered, False, lambda: program, program)
-        made.tiers = tiered
-        return made
-    if names is None or any(isinstance(slot, CallbackSlot) for slot in interface.slots):
-        module = NativeModule(program.modules, options.target)
-        return Binary(interface, module, False, lambda: program, program)
-    code = machine_code(program.modules, options.target)
-    loaded = load_code(code)
-    cache.save(place, to_plain(interface, code, names))
-    return Binary(interface, loaded, False, lambda: program, program)
-
-
-def _tiered(program: Program, options: CompileOptions, names: Digest | None, place: str | None) -> TieredCode | None:
-    """The quick code of a program, in whose place the optimised one comes; None where that does not pay, and for code
-    that is kept by its text."""
-    if any(isinstance(slot, CallbackSlot) for slot in program.slots) or program.stepwise is not None:
-        return None
-    if names is None and cache.directory() is not None:
-        return None
+    """The binary of a program that was compiled now."""
+    interface, target = program.interface, options.target
+    is_called_back = any(isinstance(slot, CallbackSlot) for slot in interface.slots)
+    if is_called_back or (names is None and cache.directory() is not None):  # its code is kept by its text
+        return Binary(interface, NativeModule(program.modules, target), False, lambda: program, program)
+    from staticgrad.compiler.native.kernels import at_once, program_objects
     from staticgrad.compiler.native.tiers import TieredCode, quick_modules
 
     def keep(code: Code) -> None:
-        assert names is not None
-        cache.save(place, to_plain(program.interface, code, names))
+        if names is not None:
+            cache.save(place, to_plain(interface, code, names))
 
-    quick = quick_modules(program)
-    if quick is None:
-        return None
-    return TieredCode(program.modules, quick, options.target, keep if names is not None else None)
+    objects = program_objects(program.modules, target)
+    has_tiers = options.tiers and program.stepwise is None and not objects.are_known()
+    quick = quick_modules(program) if has_tiers else None
+    tiers = TieredCode(objects, quick, target, keep if names is not None else None) if quick is not None else None
+    loaded: Loaded | None = tiers
+    if loaded is None:
+        code = objects.code([False] * len(program.modules), at_once(target))
+        loaded = load_code(code)
+        keep(code)
+    made = Binary(interface, loaded, False, lambda: program, program)
+    made.tiers = tiers
+    return made
 
 
 def _loaded(data: Plain, names: Digest) -> tuple[Interface, Loaded] | None:

@@ -210,7 +210,7 @@ def objects(texts: Sequence[str], target: Target, *, quick: bool | Sequence[bool
     """
     levels = [quick] * len(texts) if isinstance(quick, bool) else quick
     with lock:
-        if len(texts) == 1 or target.isa.arch in ALONE:
+        if len(texts) <= 1 or target.isa.arch in ALONE:
             each = zip(texts, levels, strict=True)
             return tuple(_compiled(text, _kept_machine(target, level), OBJECT) for text, level in each)
         return _side_by_side(texts, target, levels)

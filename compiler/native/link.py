@@ -1,10 +1,11 @@
 """Linking: relocatable ELF objects for x86-64 come in, an image goes out.
 
-An undefined symbol of one object is the global one of that name in another, if there is one; those that are hidden are
-known to no one else. What the sections hold is laid out flat: code, then the stubs and addresses that calls out of the
-image need, then constants, and on pages of their own what the code writes. Distances within the image are filled in
-here, so that loading has only the addresses of the C library's functions (and of what lies in data) left to do. Unwind
-tables are left out: nothing throws through compiled code.
+A symbol of one object that is undefined is the global one of that name in another, if there is one. If two define it
+and both are weak, they are the same, and the first is taken. Symbols that are hidden are known to no one else. Sections
+to which nothing refers, from the exported functions on, are left out. What the others hold is laid out flat: code, then
+the stubs and addresses that calls out of the image need, then constants, and on pages of their own what the code
+writes. Distances within the image are filled in here, so that loading has only the addresses of the C library's
+functions (and of what lies in data) left to do. Unwind tables are left out: nothing throws through compiled code.
 
 The formats are those of the System V ABI, AMD64 supplement (sections 4.1 to 4.4), and of the generic ABI's chapter on
 object files. Whatever is not expected raises ``ImageError``: LLVM's own loader takes such an object.
@@ -20,13 +21,14 @@ from enum import IntEnum
 from staticgrad.base.frozen import frozen
 from staticgrad.base.image import LARGEST, OWN, PAGE, WORD, CodeImage, ImageError, Relocation
 from staticgrad.base.phases import phase
+from staticgrad.base.reach import reach
 
 IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
 RELOCATABLE, X86_64 = 1, 62
 PROGBITS, SYMTAB, RELA, NOBITS, UNWIND = 1, 2, 4, 8, 0x70000001
 WRITE, ALLOC, EXECUTE, TLS = 1, 2, 4, 1 << 10
 UNDEFINED, RESERVED = 0, 0xFF00  # section numbers
-GLOBAL, FUNCTION, DEFAULT = 1, 2, 0  # binding, type, visibility
+GLOBAL, WEAK, FUNCTION, DEFAULT = 1, 2, 2, 0  # bindings, type, visibility
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -78,6 +80,7 @@ class ObjectSymbol:
     section: int
     value: int
     is_global: bool
+    is_weak: bool
     is_export: bool
 
 
@@ -127,9 +130,10 @@ def _symbols(sections: Sequence[Section], first: int) -> list[ObjectSymbol]:
             raise ImageError(f"symbol {text!r} is in no section")
         if not defined and info >> 4 not in (0, GLOBAL):
             raise ImageError(f"symbol {text!r} is weak")
-        known = defined and info >> 4 == GLOBAL
+        is_weak = info >> 4 == WEAK
+        known = defined and (is_weak or info >> 4 == GLOBAL)
         exported = known and info & 15 == FUNCTION and visibility & 3 == DEFAULT
-        symbols.append(ObjectSymbol(text, first + section if defined else UNDEFINED, value, known, exported))
+        symbols.append(ObjectSymbol(text, first + section if defined else UNDEFINED, value, known, is_weak, exported))
     return symbols
 
 
@@ -141,6 +145,8 @@ class _Linker:
         for code in objects:
             self._read(code)
         self._resolve()
+        reachable = self._reachable()
+        self.kept = [s for s in self.sections if s.is_kept and s.number in reachable]
         self.stubs: dict[str, int] = {}  # of functions elsewhere: where the stub lies
         self.addresses: dict[int, int] = {}  # of symbols by number: where their address lies
         self.names: list[str] = []
@@ -157,19 +163,32 @@ class _Linker:
         self.symbols += _symbols(self.sections, first)
 
     def _resolve(self) -> None:
-        """Let symbols that one object lacks be those that another one defines."""
+        """Let symbols of one object be those that another one defines."""
         defined: dict[str, ObjectSymbol] = {}
         for symbol in self.symbols:
-            if symbol.is_global and defined.setdefault(symbol.name, symbol) is not symbol:
-                raise ImageError(f"symbol {symbol.name!r} is defined twice")
+            if symbol.is_global:
+                first = defined.setdefault(symbol.name, symbol)
+                if first is not symbol and not (first.is_weak and symbol.is_weak):
+                    raise ImageError(f"symbol {symbol.name!r} is defined twice")
         for number, symbol in enumerate(self.symbols):
-            if symbol.section == UNDEFINED and symbol.name in defined:
-                self.symbols[number] = replace(defined[symbol.name], is_export=False)
+            if symbol.is_global or symbol.section == UNDEFINED:
+                first = defined.get(symbol.name, symbol)
+                if first is not symbol:
+                    self.symbols[number] = replace(first, is_export=False)
+
+    def _reachable(self) -> set[int]:
+        """The numbers of the sections that exported functions are in, and of those that these refer to."""
+        refers: dict[int, set[int]] = {}
+        for table, first in self.tables:
+            numbers = {first + (info >> 32) for _, info, _ in _RELA.iter_unpack(table.contents)}
+            refers.setdefault(table.info, set()).update(self.symbols[number].section for number in numbers)
+        exporting = {symbol.section for symbol in self.symbols if symbol.is_export}
+        return set(reach(exporting, lambda section: refers.get(section, ())))
 
     # -- where everything lies ----------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        kept = [s for s in self.sections if s.is_kept]
+        kept = self.kept
         for section in kept:
             if section.kind not in (PROGBITS, NOBITS) or section.flags & TLS or section.align > PAGE:
                 raise ImageError(f"section {section.number} of type {section.kind}, flags {section.flags:#x}")
@@ -220,8 +239,9 @@ class _Linker:
 
     def _relocations(self) -> Iterator[tuple[tuple[int, int], int, int, int]]:
         """The relocations of all sections that are kept: (section, offset), kind, number of the symbol, addend."""
+        kept = {section.number for section in self.kept}
         for table, first in self.tables:
-            if not self.sections[table.info].is_kept:
+            if table.info not in kept:
                 continue
             for offset, info, addend in _RELA.iter_unpack(table.contents):
                 yield (table.info, offset), info & 0xFFFFFFFF, first + (info >> 32), addend

@@ -30,7 +30,8 @@ from collections.abc import Callable, Collection, Sequence
 from staticgrad.base import config
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native import codegen
-from staticgrad.compiler.native.module import Code, Loaded, joined, load_code
+from staticgrad.compiler.native.kernels import ProgramObjects, aside, at_once
+from staticgrad.compiler.native.module import Code, Loaded, load_code
 from staticgrad.compiler.program.program import Program
 
 # Quick code keeps every value in memory. It needs up to 21 bytes of the stack for a line of text, and the deepest
@@ -77,8 +78,8 @@ class TieredCode:
     made.
 
     Args:
-        texts: of the program's modules.
-        quick: for each whether it is made quickly at first.
+        objects: those of the program.
+        quick: for each module whether it is made quickly at first.
         keep: called with the optimised code, if that is to be kept.
 
     Raises:
@@ -86,15 +87,13 @@ class TieredCode:
     """
 
     def __init__(
-        self, texts: Sequence[str], quick: Sequence[bool], target: Target, keep: Callable[[Code], None] | None
+        self, objects: ProgramObjects, quick: Sequence[bool], target: Target, keep: Callable[[Code], None] | None
     ) -> None:
-        self._texts: Sequence[str] = tuple(texts)
+        self._objects: ProgramObjects | None = objects
         self._target = target
         self.keep = keep
-        objects = codegen.objects(texts, target, quick=quick)
-        # The modules that are optimised from the start need not be made again.
-        self._objects = [None if is_quick else code for code, is_quick in zip(objects, quick, strict=True)]
-        self._first = load_code(joined((*objects, _gate(target)), (*texts, GATE)))
+        self._modules = len(quick)
+        self._first = load_code(objects.code(quick, at_once(target), ((_gate(target), GATE),)))
         self._best: Loaded | None = None
         self._made = threading.Event()  # or what prevents it is known
         self.seconds = 0.0  # that making it took
@@ -129,9 +128,8 @@ class TieredCode:
         """Make the optimised code and let the next call enter it; what goes wrong is for ``wait`` to say."""
         begun = time.perf_counter()
         try:
-            wanted = [text for text, code in zip(self._texts, self._objects, strict=True) if code is None]
-            made = iter(codegen.objects_aside(wanted, self._target))
-            code = joined([next(made) if known is None else known for known in self._objects], self._texts)
+            assert self._objects is not None
+            code = self._objects.code([False] * self._modules, aside(self._target))
             best = load_code(code)
             word = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._first.address("word"))()
             ctypes.c_void_p.from_address(word or 0).value = best.address("main")
@@ -143,7 +141,7 @@ class TieredCode:
             raise
         finally:
             self.seconds = time.perf_counter() - begun
-            self._texts, self._objects, self.keep = (), [], None
+            self._objects, self.keep = None, None
             self._made.set()
 
 

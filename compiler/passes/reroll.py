@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from staticgrad.base import phases
 from staticgrad.base.errors import at_source
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.passes import turns
@@ -83,7 +84,10 @@ def reroll(region: Region) -> Region:
     if not loops:
         return region
     rewriter = _RerolledRegion(region, graph, loops, together)
-    return rewriter.region() if rewriter.left() <= MOST_LEFT * len(region.graph.nodes) else region
+    if rewriter.left() > MOST_LEFT * len(region.graph.nodes):
+        return region
+    phases.count(phases.TEMPLATES, len(loops))
+    return rewriter.region()
 
 
 def _keys(region: Region) -> NDArray[np.int64]:

@@ -20,6 +20,10 @@ class SetupReport:
         compiled: the number of programs that were compiled.
         found_in_memory: the number of those that the session had already.
         found_on_disk: the number of those that an earlier process had kept.
+        kernels_compiled: the number of functions of machine code that were made, of all that programs are made of.
+        kernels_found_in_memory: the number of those that another program of this process has.
+        kernels_found_on_disk: the number of those that an earlier process had kept.
+        templates: the number of pieces that repeat in a graph and were compiled once, as loops.
         optimized_seconds: seconds in which a thread made optimised code beside the calls, so far.
         is_ready: whether the next call of each program runs optimised code.
     """
@@ -28,6 +32,10 @@ class SetupReport:
     compiled: int
     found_in_memory: int
     found_on_disk: int
+    kernels_compiled: int
+    kernels_found_in_memory: int
+    kernels_found_on_disk: int
+    templates: int
     optimized_seconds: float
     is_ready: bool
 
@@ -42,8 +50,14 @@ class SetupReport:
         if self.optimized_seconds or not self.is_ready:
             state = "" if self.is_ready else ", not ready yet"
             rows.append((f"optimised code, beside calls{state}", f"{self.optimized_seconds:.3f}"))
-        programs = (
-            f"programs: {self.compiled} compiled, {self.found_in_memory} found in memory,"
-            f" {self.found_on_disk} found on disk"
-        )
-        return f"{programs}\n{table(('phase', 'seconds'), rows, right=(1,))}"
+        lines = [
+            _found("programs", self.compiled, self.found_in_memory, self.found_on_disk),
+            _found("kernels", self.kernels_compiled, self.kernels_found_in_memory, self.kernels_found_on_disk),
+            *([f"templates: {self.templates}"] if self.templates else []),
+            table(("phase", "seconds"), rows, right=(1,)),
+        ]
+        return "\n".join(lines)
+
+
+def _found(what: str, compiled: int, in_memory: int, on_disk: int) -> str:
+    return f"{what}: {compiled} compiled, {in_memory} found in memory, {on_disk} found on disk"

@@ -79,7 +79,7 @@ class Programs:
         self.by_shapes: dict[Shapes, SizedProgram] = {}
         self.latest: SizedProgram | None = None
         self._phases: dict[str, float] = {}
-        self._found = Counter[str]()  # how many programs were compiled, and found in memory and on disk
+        self._found = Counter[str]()  # programs that were compiled, found in memory and on disk, and what phases count
         self._exact: dict[Shapes, None] | None = {}  # shapes whose sizes had to be known; None once that was warned of
 
     def compiled(self, shapes: Shapes, enter: Callable[[Chosen, Sequence[TensorType]], Way]) -> SizedProgram:
@@ -104,11 +104,12 @@ class Programs:
     def _noted(self, shapes: Shapes) -> Chosen:
         """``choose``, with a note of what that took."""
         compiled, begun = self.compiler.count, time.perf_counter()
-        with phases.watched() as seconds:
+        with phases.watched() as seconds, phases.counted() as counts:
             chosen = self.choose(shapes)
         seconds[ALL_ELSE] = time.perf_counter() - begun - sum(seconds.values())
         for name, spent in seconds.items():
             self._phases[name] = self._phases.get(name, 0.0) + spent
+        self._found.update(counts)
         native = native_of(chosen.runner)
         if self.compiler.count == compiled:
             self._found["memory"] += 1
@@ -193,6 +194,10 @@ class Programs:
             compiled=found["compiled"],
             found_in_memory=found["memory"],
             found_on_disk=found["disk"],
+            kernels_compiled=found[phases.COMPILED],
+            kernels_found_in_memory=found[phases.IN_MEMORY],
+            kernels_found_on_disk=found[phases.ON_DISK],
+            templates=found[phases.TEMPLATES],
             optimized_seconds=sum(code.seconds for code in self._tiers()),
             is_ready=self.is_ready,
         )

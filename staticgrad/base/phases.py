@@ -9,6 +9,9 @@ watcher is there a phase costs a look at a thread's variables.
 
     with told(function):                 # function(phase) whenever one begins or goes on
         session.compile(...)
+
+    with counted() as counts:            # a Counter: what was done, such as kernels that were compiled
+        session.compile(...)
 """
 
 from __future__ import annotations
@@ -16,7 +19,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+
+COMPILED, IN_MEMORY, ON_DISK = "kernels compiled", "kernels found in memory", "kernels found on disk"
+TEMPLATES = "templates"  # pieces that repeat in a graph and were compiled once
 
 
 class _Watch(threading.local):
@@ -25,6 +32,7 @@ class _Watch(threading.local):
         self.inner: list[float] = []  # for each open phase the seconds of those inside it
         self.listener: Callable[[str], None] | None = None
         self.name = ""  # of the phase that the listener heard of last
+        self.counts: Counter[str] | None = None
 
 
 _watch = _Watch()
@@ -79,3 +87,22 @@ def told(listener: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _watch.listener = before
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count what is done inside, in this thread."""
+    before, inside = _watch.counts, Counter[str]()
+    _watch.counts = inside
+    try:
+        yield inside
+    finally:
+        _watch.counts = before
+        if before is not None:
+            before.update(inside)
+
+
+def count(what: str, number: int = 1) -> None:
+    """Count something that a compilation does, for whoever asks."""
+    if _watch.counts is not None:
+        _watch.counts[what] += number

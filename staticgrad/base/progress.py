@@ -1,4 +1,4 @@
-"""A line while a compilation takes long: of how many ops, its phase, the seconds so far.
+"""A line while a compilation takes long: of how many ops, what was compiled and found, its phase, the seconds so far.
 
     with shown(count):
         ...                          # phases of staticgrad.base.phases
@@ -16,7 +16,8 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from staticgrad.base import config, phases
@@ -57,10 +58,18 @@ class CellOutput:
 
 
 class Progress:
-    """The line of one compilation. Called with the name of a phase it is shown, where it is time to."""
+    """The line of one compilation. Called with the name of a phase it is shown, where it is time to. ``counts`` are
+    what phases have counted by then."""
 
-    def __init__(self, ops: int, place: Terminal | CellOutput, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        ops: int,
+        place: Terminal | CellOutput,
+        clock: Callable[[], float] = time.monotonic,
+        counts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._ops = ops
+        self._counts = counts
         self._place = place
         self._clock = clock
         self._begun = clock()
@@ -72,7 +81,8 @@ class Progress:
         if now >= self._due:
             self._due = now + PACE
             self._is_shown = True
-            self._place.show(f"compiling: {self._ops:,} ops, {phase} … {now - self._begun:.0f} s")
+            counts = "".join(f", {name}: {number}" for name, number in self._counts.items())
+            self._place.show(f"compiling: {self._ops:,} ops{counts}, {phase} … {now - self._begun:.0f} s")
 
     def erase(self) -> None:
         """Let nothing be left of it."""
@@ -87,12 +97,13 @@ def shown(ops: int) -> Iterator[None]:
     if place is None:
         yield
         return
-    line = Progress(ops, place)
-    try:
-        with phases.told(line):
-            yield
-    finally:
-        line.erase()
+    with phases.counted() as counts:
+        line = Progress(ops, place, counts=counts)
+        try:
+            with phases.told(line):
+                yield
+        finally:
+            line.erase()
 
 
 def _place() -> Terminal | CellOutput | None:

@@ -260,7 +260,7 @@ def _cache(arguments: argparse.Namespace) -> None:
     except OSError as refusal:
         print(f"compiled programs are not kept: {refusal}")
         return
-    print(f"{place}: {len(kept)} programs, {sum(size for _, size, _ in kept)} of at most {cache.LIMIT} bytes")
+    print(f"{place}: {len(kept)} entries, {sum(size for _, size, _ in kept)} of at most {cache.LIMIT} bytes")
     if arguments.clear:
         print(f"dropped {cache.clear()}")
 

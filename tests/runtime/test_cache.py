@@ -554,9 +554,9 @@ def test_programs_under_each_other_s_names_are_compiled_again(fresh: Path, binar
 
     several = [added(number) for number in (1.0, 2.0, 3.0)]
     files = [{path for _, _, path in cache.entries(str(fresh))} for declare in several if run(declare) is not None]
-    programs = [min(now - before) for before, now in zip([set[str](), *files], files, strict=False)]
-    contents = [Path(path).read_bytes() for path in programs]
-    for path, content in zip(programs, contents[1:] + contents[:1], strict=True):
+    written = sorted(files[-1])  # programs, their kernels, the index of these
+    contents = [Path(path).read_bytes() for path in written]
+    for path, content in zip(written, contents[1:] + contents[:1], strict=True):
         Path(path).write_bytes(content)
     assert [run(declare)[0] for declare in several] == [1, 2, 3]
     assert not any(b.was_kept for b in binaries)
@@ -765,7 +765,7 @@ def test_the_smallest_program_imports_the_compiler_of_nests_alone(tmp_path: Path
     found = {f"staticgrad.compiler.{name}" for name in compiling} & set(imported)
     assert found == {"staticgrad.compiler.pipeline"}
     assert not {"llvmlite.binding", "staticgrad.ops.interpreter", "staticgrad.ops.control.branches"} & set(imported)
-    assert sum(name.startswith("staticgrad") for name in imported) < 230
+    assert sum(name.startswith("staticgrad") for name in imported) < 240
 
 
 IMPORTING = """

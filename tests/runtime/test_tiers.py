@@ -15,6 +15,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.native import codegen, tiers
+from staticgrad.compiler.native.kernels import program_objects
 
 THREAD = "staticgrad: optimised code"
 
@@ -210,7 +211,7 @@ def test_a_module_that_is_optimised_already_is_not_made_twice(gate: Gate, monkey
     main = "define i32 @main(ptr %a, ptr %b, ptr %c) {\n  %x = call i32 @other(i32 3)\n  ret i32 %x\n}\n"
     other = f"define hidden i32 @other(i32 %n) {{\n{body}\n  %y = mul i32 %n, 7\n  ret i32 %y\n}}\n"
     texts, target = (f"declare i32 @other(i32)\n{main}", other), sg.Session().compiler.options().target
-    code = tiers.TieredCode(texts, tuple(map(tiers.may_be_quick, texts)), target, None)
+    code = tiers.TieredCode(program_objects(texts, target), tuple(map(tiers.may_be_quick, texts)), target, None)
     call = np.ctypeslib.ctypes.CFUNCTYPE(np.ctypeslib.ctypes.c_int, *[np.ctypeslib.ctypes.c_void_p] * 3)
     function = call(code.address("main"))
     assert function(None, None, None) == 21
