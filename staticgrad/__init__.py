@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         subtract,
     )
     from staticgrad.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, ive
+    from staticgrad.ops.elementwise.bits import bitcast, clz, nextafter, popcount
     from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
@@ -173,6 +174,7 @@ if TYPE_CHECKING:
         atan,
         atan2,
         atanh,
+        cbrt,
         cos,
         cosh,
         exp,
@@ -367,6 +369,7 @@ __all__ = [
     "betainc",
     "betaln",
     "bfloat16",
+    "bitcast",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -377,10 +380,12 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_to",
     "can_cast",
+    "cbrt",
     "ceil",
     "check_gradients",
     "checkpoint",
     "clip",
+    "clz",
     "concat",
     "cond",
     "constant",
@@ -496,6 +501,7 @@ __all__ = [
     "negative",
     "nest",
     "newaxis",
+    "nextafter",
     "nn",
     "no_grad",
     "not_equal",
@@ -510,6 +516,7 @@ __all__ = [
     "pi",
     "placeholder",
     "polygamma",
+    "popcount",
     "positive",
     "pow",
     "print",

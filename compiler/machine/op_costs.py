@@ -23,7 +23,8 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isfinite"
 # Methods that take the same number of instructions of every dtype; what is not listed takes one.
 PLAIN = {
     "fma": 2, "copysign": 2, "floor": 2, "ceil": 2, "trunc": 2, "round": 2, "isfinite": 3, "isinf": 3, "shift_left": 4,
-    "shift_right": 4, "div": 6, "sqrt": 7, "rsqrt": 13, "bits_to_unit": 3, "bits_to_unit64": 7, "threefry": 80,
+    "shift_right": 4, "bit_leading_zeros": 14, "bit_count": 10, "div": 6,
+    "sqrt": 7, "rsqrt": 13, "bits_to_unit": 3, "bits_to_unit64": 7, "threefry": 80,
 }  # fmt: skip
 # Of floats of 32 and of 64 bits.
 OF_FLOATS = {
@@ -58,6 +59,9 @@ class InstructionCounter:
 
     def cast(self, x: CountedValue, dtype: np.dtype) -> CountedValue:
         self.total += cast_cost(x.dtype, dtype)
+        return CountedValue(dtype)
+
+    def bit_cast(self, x: CountedValue, dtype: np.dtype) -> CountedValue:
         return CountedValue(dtype)
 
     def select(self, condition: CountedValue, x: CountedValue, y: CountedValue) -> CountedValue:

@@ -151,6 +151,18 @@ class ScalarBuilder(Protocol[V]):
         """Arithmetic for signed dtypes; a ``count`` that is negative or not below the width shifts everything out."""
         ...
 
+    def bit_cast(self, x: V, dtype: np.dtype) -> V:
+        """The same bits as an element of another dtype of as many bits, short floats among them; no bools."""
+        ...
+
+    def bit_leading_zeros(self, x: V) -> V:
+        """The number of zeros above the highest bit that is set, in the dtype of ``x``; the width for 0."""
+        ...
+
+    def bit_count(self, x: V) -> V:
+        """The number of bits that are set, in the dtype of ``x``."""
+        ...
+
     # -- classification and rounding of floats
 
     def isnan(self, x: V) -> V: ...

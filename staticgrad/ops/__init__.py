@@ -38,12 +38,13 @@ DEFINED = {
     "elementwise.arithmetic": "abs add copysign divide floor_divide maximum minimum multiply multiply_no_nan"
     " multiply_zeros negative positive pow reciprocal remainder sign signbit square subtract",
     "elementwise.bessel": "i0 i0e i1 i1e iv ive",
+    "elementwise.bits": "bitcast clz nextafter popcount",
     "elementwise.comparison": "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor"
     " equal greater greater_equal isfinite isinf isnan less less_equal logical_and logical_not logical_or logical_xor"
     " not_equal",
     "elementwise.copies": "astype identity stop_gradient",
-    "elementwise.elementary": "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p"
-    " log2 logaddexp rsqrt sin sinh sqrt tan tanh",
+    "elementwise.elementary": "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp exp2 expm1 hypot log log10"
+    " log1p log2 logaddexp rsqrt sin sinh sqrt tan tanh",
     "elementwise.error": "erf erfc erfinv gaussian",
     "elementwise.expressions": "",
     "elementwise.gamma": "digamma lgamma polygamma",

@@ -24,7 +24,7 @@ OF_ONE = """
 erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc
 abs acos acosh argmax argmin argsort asin asinh atan atanh ceil cos cosh count_nonzero digamma erf erfc erfinv exp exp2
 expm1 floor flip identity i0 i0e i1 i1e isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative
-positive prod
+positive prod cbrt
 reciprocal round rsqrt sign signbit sin sinh sort sqrt square std sum tan tanh tril triu trunc var elu gelu hardsigmoid
 hardswish hardtanh leaky_relu log_sigmoid log_softmax logsigmoid mish normalize relu relu6 selu sigmoid silu softmax
 softplus softsign all any logical_not diff stop_gradient flatten squeeze transpose matrix_transpose ones_like zeros_like
@@ -36,7 +36,7 @@ xlog1py xlogy
 add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive kron less
 less_equal
 logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
-tensordot vecdot
+tensordot vecdot nextafter
 broadcast_arrays isin huber_loss kl_div l1_loss mse_loss smooth_l1_loss binary_cross_entropy
 binary_cross_entropy_with_logits solve
 """
@@ -44,6 +44,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     **dict.fromkeys(OF_ONE.split(), ((SQUARE,), None)),
     **dict.fromkeys(OF_TWO.split(), ((SQUARE, SQUARE), None)),
     "arange": ((), lambda dtype: sg.arange(0.0, 9.0, 0.3, dtype=dtype)),
+    "bitcast": ((SQUARE,), lambda x: sg.bitcast(x, "int16")),
     "astype": (((SQUARE,)), lambda x: sg.astype(x, "float64")),
     "betainc": ((SQUARE,) * 3, None),
     "block_diag": ((SQUARE, SQUARE), lambda *xs: sg.linalg.block_diag(*xs)),
@@ -130,7 +131,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
 }
 NOT_OF_FLOATS = """
 Variable assert_ assign bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
-accumulated_grad
+clz popcount accumulated_grad
 can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad export finfo
 function get_default_graph is_grad_enabled load load_graph save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call

@@ -178,6 +178,18 @@ class Scalars:
     def shift_right(self, x: Lane, count: Lane) -> Lane:
         return integers.shift_right(self, x, count)
 
+    def bit_cast(self, x: Lane, dtype: np.dtype) -> Lane:
+        same = value_type(dtype) == value_type(x.dtype)
+        return Lane(x.value if same else self.function.cast("bitcast", x.value, value_type(dtype)), dtype)
+
+    def bit_leading_zeros(self, x: Lane) -> Lane:
+        name = f"llvm.ctlz.{suffix(x.value.type)}"
+        return Lane(self.function.intrinsic(name, x.value.type, x.value, Value("false", "i1")), x.dtype)
+
+    def bit_count(self, x: Lane) -> Lane:
+        name = f"llvm.ctpop.{suffix(x.value.type)}"
+        return Lane(self.function.intrinsic(name, x.value.type, x.value), x.dtype)
+
     # -- classification and rounding ----------------------------------------------------------------------------
 
     def isnan(self, x: Lane) -> Lane:

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from staticgrad.base.errors import GraphError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import (
     DTYPES,
+    INTEGERS,
     DTypeLike,
     TensorType,
     dtype_of,
@@ -28,6 +30,7 @@ from staticgrad.base.types import (
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import TensorLike, graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS, Array, Case, Op, Range, public, register
+from staticgrad.graph.scalar import ScalarBuilder, V
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
@@ -92,8 +95,55 @@ ASTYPE = register(
 )
 
 
+def _saturated(attrs: AstypeAttributes, x: Array) -> Array:
+    """By Python's numbers, which are exact and of any size."""
+    limits = np.iinfo(attrs.dtype)
+    numbers = [0 if number != number else min(max(number, limits.min), limits.max) for number in x.ravel().tolist()]
+    return np.asarray([int(number) for number in numbers], attrs.dtype).reshape(x.shape)
+
+
+def _scalar_saturated(b: ScalarBuilder[V], attrs: AstypeAttributes, x: V) -> V:
+    """The conversion between the bounds, which a float of few digits has at the next power of two."""
+    to, limits = attrs.dtype, np.iinfo(attrs.dtype)
+    if is_floating(x.dtype):
+        x = b.cast(x, float32) if is_short_float(x.dtype) else x
+        result = b.cast(b.select(b.isnan(x), b.const(0, x.dtype), x), to)
+        result = b.select(b.ge(x, b.const(float(limits.max), x.dtype)), b.const(int(limits.max), to), result)
+        return b.select(b.le(x, b.const(float(limits.min), x.dtype)), b.const(int(limits.min), to), result)
+    result, own = b.cast(x, to), (np.iinfo(x.dtype) if is_integer(x.dtype) else None)
+    if own is not None and own.max > limits.max:
+        result = b.select(b.gt(x, b.const(int(limits.max), x.dtype)), b.const(int(limits.max), to), result)
+    if own is not None and own.min < limits.min:
+        result = b.select(b.lt(x, b.const(int(limits.min), x.dtype)), b.const(int(limits.min), to), result)
+    return result
+
+
+def _saturated_type(attrs: AstypeAttributes, x: TensorType) -> TensorType:
+    if not is_integer(attrs.dtype):
+        raise GraphError(f"astype_saturating: expected a dtype of integers, actual {attrs.dtype.name}")
+    return TensorType(x.shape, attrs.dtype)
+
+
+ASTYPE_SATURATING = register(
+    Op(
+        "astype_saturating",
+        "The values as integers; what is out of range becomes the nearest integer that is not, NaN 0.",
+        infer=_saturated_type,
+        reference=_saturated,
+        role="elementwise",
+        scalar=_scalar_saturated,
+        moves=True,
+        differentiable=False,
+        dtypes=DTYPES,
+        cases=tuple(Case(((3, 40),), AstypeAttributes(to), (Range(-300.0, 300.0),)) for to in INTEGERS),
+        grad_name="ToCopy",
+        batch=broadcasting,
+    )
+)
+
+
 @public
-def astype(x: TensorLike, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
+def astype(x: TensorLike, dtype: DTypeLike, *, copy: bool = True, saturating: bool = False) -> Tensor:
     """The tensor in another dtype; the tensor itself where it has it already.
 
     Floats become integers by truncation, bools by comparison with zero (NaN is True). A float without an integer of
@@ -102,10 +152,14 @@ def astype(x: TensorLike, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
 
     Args:
         copy: without effect: nothing overwrites a tensor.
+        saturating: a number without an integer of its own becomes the nearest one, NaN 0; integers that do not fit
+            the other integers are limited, too. Without effect where the result is no integer.
 
     Example:
         >>> sg.Session().run(sg.astype([1.7, -1.7, 0.0], sg.int32))
         array([ 1, -1,  0], dtype=int32)
+        >>> sg.Session().run(sg.astype([300.0, -1.0, sg.nan], sg.uint8, saturating=True))
+        array([255,   0,   0], dtype=uint8)
         >>> sg.Session().run(sg.constant([1.7, 0.0]).astype(bool))
         array([ True, False])
     """
@@ -113,7 +167,8 @@ def astype(x: TensorLike, dtype: DTypeLike, *, copy: bool = True) -> Tensor:
     if holds_numbers(x):  # of more digits than the dtype that they have as operands
         x = FUNCTIONS.constant(to_array(x, target if is_floating(target) else None))
     x = lift(x)
-    return x if x.dtype == target else declare(ASTYPE, (x,), AstypeAttributes(target))
+    op = ASTYPE_SATURATING if saturating and is_integer(target) else ASTYPE
+    return x if x.dtype == target else declare(op, (x,), AstypeAttributes(target))
 
 
 def widened(tensors: Sequence[T]) -> list[T]:

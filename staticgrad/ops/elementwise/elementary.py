@@ -96,6 +96,22 @@ rsqrt = unary(
     example=("sg.rsqrt([1.0, 4.0, 0.0])", "array([1. , 0.5, inf], dtype=float32)"),
 )  # fmt: skip
 
+
+def _scalar_cbrt(b: ScalarBuilder[V], attrs: object, x: V) -> V:
+    """A step of Newton's method from 2^(log2(a) / 3), a = |x|: y - (y - a/y²)/3, whose squares are in range."""
+    a, third = b.abs(x), b.const(1 / 3, x.dtype)
+    plain = b.logical_or(b.eq(a, b.const(0, x.dtype)), b.logical_not(b.isfinite(a)))
+    start = b.exp2(b.mul(b.log2(b.select(plain, b.const(1, x.dtype), a)), third))
+    root = b.sub(start, b.mul(b.sub(start, b.div(a, b.mul(start, start))), third))
+    return b.select(plain, x, b.copysign(root, x))
+
+
+cbrt = unary(
+    "cbrt", "The cube root, which has the sign of x.", _scalar_cbrt, np.cbrt, FLOAT,
+    scaled(lambda o, y, x: o.reciprocal(y * y * 3.0)), AWAY_FROM_ZERO,
+    example=("sg.cbrt([27.0, -8.0, 0.0])", "array([ 3., -2.,  0.], dtype=float32)"),
+)  # fmt: skip
+
 # -- trigonometric and hyperbolic -----------------------------------------------------------------------------------
 
 sin = unary(
