@@ -216,6 +216,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.neural.softmax import logsumexp
     from staticgrad.ops.positions import argmax, argmin
     from staticgrad.ops.reductions import all, any, count_nonzero, max, min, prod, sum
+    from staticgrad.ops.scans import associative_scan, cummax, cummin, logcumsumexp
     from staticgrad.ops.sizes import shape
     from staticgrad.ops.sorting import (
         argsort,
@@ -362,6 +363,7 @@ __all__ = [
     "asinh",
     "assert_",
     "assign",
+    "associative_scan",
     "astype",
     "atan",
     "atan2",
@@ -394,6 +396,8 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "cummax",
+    "cummin",
     "cumulative_prod",
     "cumulative_sum",
     "custom_gradient",
@@ -478,6 +482,7 @@ __all__ = [
     "log10",
     "log_ndtr",
     "logaddexp",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",

@@ -28,7 +28,7 @@ from staticgrad.compiler.kernels.kernel import LoneKernel
 from staticgrad.graph.graph import Node
 from staticgrad.graph.optable import Array
 
-Cumulated = Literal["sum", "prod", "recurrence"]
+Cumulated = Literal["sum", "prod", "max", "min", "recurrence"]
 
 
 @frozen
@@ -62,7 +62,7 @@ class Routine(Protocol):
 
 @frozen
 class Cumulation:
-    """Running sums, products, or s[k] = a[k]·s[k−1] + b[k], over the first axis of (length, width) blocks.
+    """Running sums, products, extremes, or s[k] = a[k]·s[k−1] + b[k], over the first axis of (length, width) blocks.
 
     With ``reverse`` from the last element to the first. Operands: x, or a and b; result: of the same block.
     """
@@ -365,6 +365,8 @@ def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
 LONE: dict[str, Callable[[Node, Sequence[bool]], LoneKernel]] = {  # by op, which of its results anybody reads
     "cumulative_sum": partial(_cumulation, "sum"),
     "cumulative_prod": partial(_cumulation, "prod"),
+    "cumulative_max": partial(_cumulation, "max"),
+    "cumulative_min": partial(_cumulation, "min"),
     "linear_recurrence": partial(_cumulation, "recurrence"),
     "sort_rows": _sort,
     "cholesky_factor": _cholesky,

@@ -83,10 +83,13 @@ class Namespace:
 
     assert_: Callable[..., Node]
     assign: Callable[..., Node]
+    associative_scan: Callable[..., Any]
     bounds_check: Callable[..., Node]
     broadcast_arrays: Callable[..., list[Tensor]]
     checkpoint: Callable[..., Any]
     cond: Callable[..., Any]
+    cummax: Callable[..., Tensor | tuple[Tensor, Tensor]]
+    cummin: Callable[..., Tensor | tuple[Tensor, Tensor]]
     custom_gradient: Callable[..., Callable[..., Any]]
     eigh: Callable[..., EighResult]
     group: Callable[..., Node]

@@ -24,6 +24,7 @@ DEFINED = {
     "positions": "argmax argmin",
     "randoms": "apply_dropout dropout",
     "reductions": "all any count_nonzero max min prod sum unbroadcast",
+    "scans": "associative_scan cummax cummin logcumsumexp",
     "sizes": "shape size_value",
     "sorting": "argsort isin searchsorted sort topk",
     "sources": "accumulated_grad arange asarray constant empty empty_like eye full full_like iota linspace ones"

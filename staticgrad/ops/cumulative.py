@@ -50,7 +50,7 @@ class CumulativeAttributes:
         return CumulativeAttributes(self.axis + 1, self.reverse)
 
 
-def _same_type(name: str) -> Callable[..., TensorType]:
+def same_type(name: str) -> Callable[..., TensorType]:
     def infer(attrs: CumulativeAttributes, *types: TensorType) -> TensorType:
         first = types[0]
         if not 0 <= attrs.axis < first.ndim or not takes(NUMERIC, first.dtype) or any(t != first for t in types):
@@ -61,14 +61,14 @@ def _same_type(name: str) -> Callable[..., TensorType]:
     return infer
 
 
-def _running(accumulate: Callable[..., Array]) -> Callable[..., Array]:
+def running(accumulate: Callable[..., Array]) -> Callable[..., Array]:
     """Along an axis, from its end where asked for; floats are computed in float64 and rounded once."""
 
     def reference(attrs: CumulativeAttributes, x: Array) -> Array:
         wide = x.astype(np.float64) if is_floating(x.dtype) else x
-        turned = np.flip(wide, attrs.axis) if attrs.reverse else wide
+        ordered = np.flip(wide, attrs.axis) if attrs.reverse else wide
         with np.errstate(all="ignore"):
-            y = accumulate(turned, axis=attrs.axis, dtype=wide.dtype)
+            y = accumulate(ordered, axis=attrs.axis, dtype=wide.dtype)
         return np.asarray(np.flip(y, attrs.axis) if attrs.reverse else y).astype(x.dtype)
 
     return reference
@@ -87,7 +87,7 @@ def _recurrence_reference(attrs: CumulativeAttributes, a: Array, b: Array) -> Ar
     return np.moveaxis(result, 0, attrs.axis).astype(b.dtype)
 
 
-def _before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
+def before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
     """The element before each element in the order of the sum; ``first`` before the first one."""
     size, axis = x.shape[attrs.axis], attrs.axis
     edge, none = [0] * x.ndim, (0,) * x.ndim
@@ -103,40 +103,40 @@ def _before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
     return slice_axis(longer, axis, 1, size + 1) if attrs.reverse else slice_axis(longer, axis, 0, size)
 
 
-def _turned(attrs: CumulativeAttributes) -> CumulativeAttributes:
+def turned(attrs: CumulativeAttributes) -> CumulativeAttributes:
     return CumulativeAttributes(attrs.axis, not attrs.reverse)
 
 
-def _recurrence(a: Tensor, b: Tensor, attrs: CumulativeAttributes) -> Tensor:
+def recurrence(a: Tensor, b: Tensor, attrs: CumulativeAttributes) -> Tensor:
     return declare(LINEAR_RECURRENCE, (a, b), attrs)
 
 
 def _vjp_sum(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
-    return (declare(CUMULATIVE_SUM, (ct,), _turned(node.attrs)),)
+    return (declare(CUMULATIVE_SUM, (ct,), turned(node.attrs)),)
 
 
 def _vjp_prod(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
     if x.shape[attrs.axis] == 0:
         return (ct,)
-    back = _turned(attrs)
-    return (o.multiply(_recurrence(_before(x, back, 0), ct, back), _before(y, attrs, 1)),)
+    back = turned(attrs)
+    return (o.multiply(recurrence(before(x, back, 0), ct, back), before(y, attrs, 1)),)
 
 
 def _jvp_prod(o: Namespace, node: Primal[CumulativeAttributes], t: Tensor) -> Sequence[Tensor | None]:
     x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
     if x.shape[attrs.axis] == 0:
         return (t,)
-    return (_recurrence(x, o.multiply(t, _before(y, attrs, 1)), attrs),)
+    return (recurrence(x, o.multiply(t, before(y, attrs, 1)), attrs),)
 
 
 def _vjp_recurrence(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
     if a.shape[attrs.axis] == 0:
         return ct, ct
-    back = _turned(attrs)
-    terms = _recurrence(_before(a, back, 0), ct, back)
-    return o.multiply(terms, _before(s, attrs, 0)), terms
+    back = turned(attrs)
+    terms = recurrence(before(a, back, 0), ct, back)
+    return o.multiply(terms, before(s, attrs, 0)), terms
 
 
 def _jvp_recurrence(
@@ -145,17 +145,17 @@ def _jvp_recurrence(
     (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
     if a.shape[attrs.axis] == 0:
         return (ta if tb is None else tb,)
-    moved = None if ta is None else o.multiply(ta, _before(s, attrs, 0))
-    return (_recurrence(a, added(o, moved, tb), attrs),)
+    moved = None if ta is None else o.multiply(ta, before(s, attrs, 0))
+    return (recurrence(a, added(o, moved, tb), attrs),)
 
 
-def _cases(arity: int, where: Range) -> tuple[Case, ...]:
+def cumulative_cases(arity: int, where: Range, distinct: bool = False) -> tuple[Case, ...]:
     forms = (
         ((5,), 0), ((1,), 0), ((0,), 0), ((3, 4), 0), ((3, 4), 1), ((2, 5, 3), 1), ((2, 0, 3), 1), ((37,), 0),
         ((2, 67), 1), ((6, 19), 0), ((3, 0), 0),
     )  # fmt: skip
     return tuple(
-        Case((shape,) * arity, CumulativeAttributes(axis, reverse), (where,) * arity)
+        Case((shape,) * arity, CumulativeAttributes(axis, reverse), (where,) * arity, distinct=distinct)
         for shape, axis in forms
         for reverse in (False, True)
     )
@@ -165,12 +165,12 @@ CUMULATIVE_SUM = register(
     Op(
         "cumulative_sum",
         "Sums of the elements up to each, along an axis.",
-        infer=_same_type("cumulative_sum"),
-        reference=_running(np.cumsum),
+        infer=same_type("cumulative_sum"),
+        reference=running(np.cumsum),
         vjp=_vjp_sum,
         linear=True,
         dtypes=NUMERIC,
-        cases=_cases(1, Range()),
+        cases=cumulative_cases(1, Range()),
         grad_name="Cumsum",
         role="routine",
         batch=leading,
@@ -181,12 +181,12 @@ CUMULATIVE_PROD = register(
     Op(
         "cumulative_prod",
         "Products of the elements up to each, along an axis.",
-        infer=_same_type("cumulative_prod"),
-        reference=_running(np.cumprod),
+        infer=same_type("cumulative_prod"),
+        reference=running(np.cumprod),
         vjp=_vjp_prod,
         jvp=_jvp_prod,
         dtypes=NUMERIC,
-        cases=_cases(1, Range(-1.5, 1.5)),
+        cases=cumulative_cases(1, Range(-1.5, 1.5)),
         grad_name="Cumprod",
         tolerance=4.0,
         role="routine",
@@ -198,12 +198,12 @@ LINEAR_RECURRENCE = register(
     Op(
         "linear_recurrence",
         "s[k] = a[k]·s[k−1] + b[k] along an axis, from zero.",
-        infer=_same_type("linear_recurrence"),
+        infer=same_type("linear_recurrence"),
         reference=_recurrence_reference,
         vjp=_vjp_recurrence,
         jvp=_jvp_recurrence,
         dtypes=NUMERIC,
-        cases=_cases(2, Range(-1.2, 1.2)),
+        cases=cumulative_cases(2, Range(-1.2, 1.2)),
         tolerance=4.0,
         role="routine",
         batch=leading,
@@ -211,30 +211,39 @@ LINEAR_RECURRENCE = register(
 )
 
 
+def along(what: str, x: Tensor, axis: int | None) -> int:
+    """The axis of a running function, which may be left out for one-dimensional tensors."""
+    if axis is None and x.ndim != 1:
+        raise GraphError(f"{what}: axis must be given for {x.name!r} {x.type}, which is not one-dimensional")
+    return normalize_axis(0 if axis is None else axis, x.ndim, what)
+
+
 def _cumulative(
-    op: Op, x: TensorLike, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int
+    op: Op, x: TensorLike, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int, reverse: bool
 ) -> Tensor:
     kind = None if dtype is None else dtype_of(dtype)
     tensor = operands(op.name, x)[0] if kind is None else FUNCTIONS.astype(x, kind)
-    if axis is None and tensor.ndim != 1:
-        raise GraphError(
-            f"{op.name}: axis must be given for {tensor.name!r} {tensor.type}, which is not one-dimensional"
-        )
-    place = normalize_axis(0 if axis is None else axis, tensor.ndim, op.name)
+    place = along(op.name, tensor, axis)
     if kind is None:
         kind = total_dtype(tensor.dtype)
     if not takes(NUMERIC, kind):
         raise GraphError(f"{op.name}: expected a dtype among {', '.join(d.name for d in NUMERIC)}, actual {kind.name}")
-    y = declare(op, (FUNCTIONS.astype(tensor, kind),), CumulativeAttributes(place, False))
+    y = declare(op, (FUNCTIONS.astype(tensor, kind),), CumulativeAttributes(place, bool(reverse)))
     if not include_initial:
         return y
     shape = (*y.shape[:place], 1, *y.shape[place + 1 :])
-    return concat([FUNCTIONS.full(shape, initial, dtype=kind), y], axis=place)
+    first = FUNCTIONS.full(shape, initial, dtype=kind)
+    return concat([y, first] if reverse else [first, y], axis=place)
 
 
 @public
 def cumulative_sum(
-    x: TensorLike, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+    x: TensorLike,
+    axis: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+    reverse: bool = False,
 ) -> Tensor:
     """The sums of the elements up to and including each, along ``axis``.
 
@@ -243,6 +252,7 @@ def cumulative_sum(
         dtype: of the sums; default: that of ``x`` for floats, int64 for bools and signed integers, uint64 for
             unsigned ones.
         include_initial: begin with 0, which makes the result one longer.
+        reverse: from the last element to the first, each sum with all elements after its own.
 
     Raises:
         GraphError: no ``axis`` for a tensor that has not one dimension.
@@ -254,12 +264,17 @@ def cumulative_sum(
         array([[0, 1, 3],
                [0, 3, 7]])
     """
-    return _cumulative(CUMULATIVE_SUM, x, axis, dtype, include_initial, 0)
+    return _cumulative(CUMULATIVE_SUM, x, axis, dtype, include_initial, 0, reverse)
 
 
 @public
 def cumulative_prod(
-    x: TensorLike, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+    x: TensorLike,
+    axis: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+    reverse: bool = False,
 ) -> Tensor:
     """The products of the elements up to and including each, along ``axis``; zeros have right derivatives too.
 
@@ -268,6 +283,7 @@ def cumulative_prod(
         dtype: of the products; default: that of ``x`` for floats, int64 for bools and signed integers, uint64 for
             unsigned ones.
         include_initial: begin with 1, which makes the result one longer.
+        reverse: from the last element to the first, each product with all elements after its own.
 
     Raises:
         GraphError: no ``axis`` for a tensor that has not one dimension.
@@ -276,15 +292,15 @@ def cumulative_prod(
         >>> sg.Session().run(sg.cumulative_prod([2, 3, 4]))
         array([ 2,  6, 24])
     """
-    return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1)
+    return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1, reverse)
 
 
 @public
 def product_of_others(x: Tensor) -> Tensor:
     """For each element along the last axis, the product of all others."""
     forth, back = (CumulativeAttributes(x.ndim - 1, reverse) for reverse in (False, True))
-    before, behind = (_before(declare(CUMULATIVE_PROD, (x,), attrs), attrs, 1) for attrs in (forth, back))
-    return FUNCTIONS.multiply(before, behind)
+    earlier, later = (before(declare(CUMULATIVE_PROD, (x,), attrs), attrs, 1) for attrs in (forth, back))
+    return FUNCTIONS.multiply(earlier, later)
 
 
 @public

@@ -104,7 +104,8 @@ def cumulated(batch: Batch, operands: list[Array], results: list[Array]) -> None
             rows.append(state)
         want = np.stack(rows, 1)
     else:
-        want = (np.cumsum if r.kind == "sum" else np.cumprod)(blocks[0], 1, dtype=r.dtype)
+        ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[r.kind]
+        want = ufunc.accumulate(blocks[0], 1, dtype=r.dtype)
     close(results[0].reshape(want.shape), want[:, ::-1] if r.reverse else want)
 
 
@@ -195,7 +196,7 @@ def sized(shape: Sequence[int | str], bounds: tuple[int, int]) -> list[int]:
 
 def cumulations() -> Iterator[Case]:
     shapes = ((1, "n", 1), (13, "n", 1), ("b", "n", 1), (3, "n", 5), (2, 7, "n"), (2, "b", "n"), ("n", 11, 1))
-    ways = itertools.cycle(itertools.product(("sum", "prod", "recurrence"), (False, True)))
+    ways = itertools.cycle(itertools.product(("sum", "prod", "recurrence", "max", "min"), (False, True)))
     dtypes = itertools.cycle((F64, F32, I32, I64, I16))
     for bounds, shape in itertools.product((FIRST, FIRST, FIRST, SECOND, (33, 64)), shapes):
         count, length, width = sized(shape, bounds)

@@ -55,6 +55,9 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "cross": (((4, 3), (4, 3)), None),
     "cumulative_prod": ((SQUARE,), lambda x: sg.cumulative_prod(x, axis=0)),
     "cumulative_sum": ((SQUARE,), lambda x: sg.cumulative_sum(x, axis=0)),
+    "cummax": ((SQUARE,), lambda x: sg.cummax(x, 0, return_indices=True)),
+    "cummin": ((SQUARE,), lambda x: sg.cummin(x, 1)),
+    "logcumsumexp": ((SQUARE,), lambda x: sg.logcumsumexp(x, 1)),
     "einsum": ((SQUARE, SQUARE, SQUARE), lambda *xs: sg.einsum("ij,jk,kl->l", *xs)),
     "empty": ((), lambda dtype: sg.empty(SQUARE, dtype=dtype)),
     "expand_dims": ((SQUARE,), None),
@@ -131,7 +134,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
 }
 NOT_OF_FLOATS = """
 Variable assert_ assign bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
-clz popcount accumulated_grad
+associative_scan clz popcount accumulated_grad
 can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad export finfo
 function get_default_graph is_grad_enabled load load_graph save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call

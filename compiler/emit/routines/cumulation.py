@@ -1,4 +1,4 @@
-"""Running sums, products and recurrences of one piece, in LLVM IR.
+"""Running sums, products, extremes and recurrences of one piece, in LLVM IR.
 
 Rows of more than one element: a strip of columns stays in registers while the rows go by. A single column of sums or
 products: a register is combined with itself, moved by one lane, two, four, …, and with what came before it (Hillis and
