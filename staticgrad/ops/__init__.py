@@ -54,6 +54,7 @@ DEFINED = {
     "elementwise.normal": "erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc sinc_slope xlog1py xlogy",
     "elementwise.rounding": "ceil floor round trunc",
     "elementwise.selection": "clip where",
+    "indexing.bounds": "",
     "indexing.gathering": "gather index index_add scatter_add",
     "indexing.labels": "one_hot",
     "indexing.meetings": "",

@@ -126,6 +126,13 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
         lambda x, t, w, p: sg.nn.binary_cross_entropy_with_logits(x, t, w, "sum", p),
     ),
     "diff thrice": ((SQUARE,), lambda x: sg.diff(x, n=3)),
+    **{
+        f"scatter {mode}": (
+            (SQUARE, SQUARE),
+            lambda x, y, mode=mode: sg.scatter(x, np.zeros(4, int), y, mode, include_self=mode == "mul"),
+        )
+        for mode in ("mul", "mean", "max", "add")
+    },
     "vector_norm 3": ((SQUARE,), lambda x: sg.linalg.vector_norm(x, ord=3)),
     "matrix_norm nuc": ((SQUARE,), lambda x: sg.linalg.matrix_norm(x, ord="nuc")),
     "batch_norm running": ((ROWS,) + ((5,),) * 4, lambda *xs: sg.nn.batch_norm(*xs)),

@@ -9,6 +9,7 @@ gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
+from staticgrad.ops.indexing.bounds import READS, WRITES, inside, limited, read, require_bounds, some
 from staticgrad.ops.sources import known_extremes
 
 # -- the primitives: indices are in range ---------------------------------------------------------------------------
@@ -381,15 +383,25 @@ INDEX_ADD = register(
 
 
 @public
-def index(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None, what: str = "") -> Tensor:
+def index(
+    x: Tensor,
+    *indices: TensorLike,
+    axes: tuple[int, ...] | None = None,
+    what: str = "",
+    bounds: str = "error",
+    fill_value: Any = None,
+) -> Tensor:
     """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); the axes of the indices come first. Errors
-    name the function ``what``.
+    name the function ``what``. Indices out of range are read as ``bounds`` says (``bounds.py``).
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
     """
     found = as_indices(what or "index", indices, graph_of((x,)))
     attrs = _axes_for(found, axes, what)
+    require_bounds(what or "index", bounds, READS)
+    if bounds != "error":
+        return read(what or "index", x, found, attrs.axes, bounds, fill_value)
     for axis, one in zip(attrs.axes, found):
         in_range(what or "index", one, x.shape[axis])
     return declare(INDEX, (x, *found), attrs)
@@ -397,16 +409,30 @@ def index(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None, 
 
 @public
 def index_add(
-    base: Tensor, updates: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None, what: str = ""
+    base: Tensor,
+    updates: Tensor,
+    *indices: TensorLike,
+    axes: tuple[int, ...] | None = None,
+    what: str = "",
+    bounds: str = "error",
 ) -> Tensor:
     """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones). Errors name the function
-    ``what``.
+    ``what``. Indices out of range are written at as ``bounds`` says (``bounds.py``).
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
     """
     found = as_indices(what or "index_add", indices, graph_of((base,)))
     attrs = _axes_for(found, axes, what)
+    require_bounds(what or "index_add", bounds, WRITES)
+    if bounds != "error":
+        sizes = [base.shape[axis] for axis in attrs.axes]
+        if 0 in sizes and bounds == "drop":
+            return base
+        updates = some(inside(found, sizes) if bounds == "drop" else None, updates)
+        found = tuple(limited(one, size) for one, size in zip(found, sizes, strict=True))
+        if all(isinstance(size, int) and size > 0 for size in sizes):
+            return declare(SCATTER_ADD, (base, updates, *found), GatherAttributes(attrs.axes))
     for axis, one in zip(attrs.axes, found):
         in_range(what or "index_add", one, base.shape[axis])
     return declare(INDEX_ADD, (base, updates, *found), attrs)

@@ -1,4 +1,4 @@
-"""Updates that meet in one place: which is the last of them, and their extreme.
+"""Updates that meet in one place: which is the last of them, their extreme, their product.
 
 A stable sort makes neighbours of the updates of one place, so n updates cost a sort and not n² comparisons. Places are
 numbers, of which there are ``extent``.
@@ -14,6 +14,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Size, TensorType, int32, int64, is_floating
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, register
+from staticgrad.ops.cumulative import CumulativeAttributes, recurrence
 from staticgrad.ops.declare import NUMERIC, declare
 
 
@@ -121,3 +122,18 @@ EXTREME_OF_PLACE = register(
 def extreme_of_place(updates: Tensor, places: Tensor, extent: Size, mode: str) -> Tensor:
     """The ``"max"`` or ``"min"`` of the updates (n, c) of each place: (extent, c)."""
     return declare(EXTREME_OF_PLACE, (updates, places), MeetingAttributes(extent, mode == "max"))
+
+
+def product_of_place(updates: Tensor, places: Tensor, extent: Size) -> Tensor:
+    """The product of the updates (n, c) of each place: (extent, c), 0 where none goes. A running product that begins
+    again at each place is a recurrence, whose derivatives are right where factors are zero."""
+    o = FUNCTIONS
+    order = o.argsort(places)
+    ordered, rows = o.gather(places, order), o.gather(updates, order)
+    row, behind = o.iota(ordered.shape, 0), places.shape[0] - 1
+    begins = o.logical_or(o.equal(row, 0), o.not_equal(ordered, o.gather(ordered, o.maximum(o.add(row, -1), 0))))
+    ends = o.logical_or(o.equal(row, behind), o.not_equal(ordered, o.gather(ordered, o.minimum(o.add(row, 1), behind))))
+    begins, ends = o.expand_dims(begins, 1), o.expand_dims(ends, 1)
+    running = recurrence(o.where(begins, 0, rows), o.where(begins, rows, 0), CumulativeAttributes(0, False))
+    zeros = o.zeros((extent, updates.shape[1]), dtype=updates.dtype)
+    return o.index_add(zeros, o.where(ends, running, 0), ordered)

@@ -1,36 +1,39 @@
 """``scatter``: a copy of a tensor in which something is written at ``x[...]``.
 
 Everything is said with ``index_add``, which adds up; so of several updates that meet in one place, the last or the
-extreme one is found before (``meetings.py``).
+extreme one, or their product, is found before (``meetings.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.errors import GraphError
 from staticgrad.base.extents import is_same
-from staticgrad.base.types import Size, bool_, holds_numbers, int32, int64, product, require_number, takes
+from staticgrad.base.types import Size, bool_, holds_numbers, int32, int64, is_floating, product, require_number, takes
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import TensorLike, graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS, Array, public
 from staticgrad.ops.declare import NUMERIC, shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.selection import replaced
+from staticgrad.ops.indexing.bounds import WRITES, inside, limited, require_bounds, some
 from staticgrad.ops.indexing.gathering import index_add, remaining
-from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
+from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place, product_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, is_array, placing, subscript
 from staticgrad.ops.sizes import size_value
 from staticgrad.ops.sources import all_values, are_distinct, known_extremes
 from staticgrad.ops.views.permuting import inverse
-from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
+from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_axis, unslice
 
-_MODES = ("set", "add", "max", "min")
+_MODES = ("set", "add", "mul", "mean", "max", "min")
 
 
-def _name_of_scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -> str:
+def _name_of_scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set", **options: Any) -> str:
     """PyTorch's, for a copy that is written to in the place of ``x[index]``."""
     items = index if isinstance(index, tuple) else (index,)
     return "IndexPutBackward0" if any(is_array(item) for item in items) else "CopySlices"
@@ -38,17 +41,29 @@ def _name_of_scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str =
 
 @public
 @shown_as(_name_of_scatter)
-def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -> Tensor:
+def scatter(
+    x: TensorLike,
+    index: Any,
+    updates: TensorLike,
+    mode: str = "set",
+    *,
+    bounds: str = "error",
+    include_self: bool = True,
+) -> Tensor:
     """A copy of ``x`` in which ``updates`` are written at ``x[index]``.
 
     Args:
         index: any key of ``x[...]``.
         updates: broadcasts to the shape of ``x[index]``, and is cast to the dtype of ``x`` where that is safe.
-        mode: ``"set"`` (of several updates of one place the last stays), ``"add"``, ``"max"`` or ``"min"`` (with what
-            was there).
+        mode: ``"set"`` (of several updates of one place the last stays), ``"add"``, ``"mul"``, ``"mean"`` (of integers
+            rounded down), ``"max"`` or ``"min"``, with what was there. Of the gradient of an extreme, what was there
+            gets half where it is equal to that of the updates, and equal updates share the rest.
+        bounds: what becomes of indices in arrays that are out of range: ``"error"``; ``"drop"`` writes nothing;
+            ``"clip"`` writes at the first or the last place. With the last two, negative indices are out of range.
+        include_self: without it, what was there takes no part in sums, products, means and extremes.
 
     Raises:
-        GraphError: another mode, updates that do not fit, a boolean mask.
+        GraphError: another mode or other bounds, updates that do not fit, a boolean mask.
         BoundsError: an integer or a constant array is out of range; other arrays are checked in the run.
 
     Example:
@@ -57,26 +72,49 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
         array([3., 0., 0., 3.], dtype=float32)
         >>> sg.Session().run(sg.scatter(x, slice(1, 3), 7.0))
         array([0., 7., 7., 0.], dtype=float32)
+        >>> sg.Session().run(sg.scatter(x, [1, 9], 5.0, bounds="drop"))
+        array([0., 5., 0., 0.], dtype=float32)
     """
     if mode not in _MODES:
         raise GraphError(f"scatter: mode is one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+    require_bounds("scatter", bounds, WRITES)
     graph = graph_of((x, updates))
     with graph:
         x = lift(x, graph)
         new = _updates_for(x, updates, graph)
         if not takes(NUMERIC, x.dtype):
-            wide = scatter(FUNCTIONS.astype(x, int32), index, FUNCTIONS.astype(new, int32), mode)
-            return FUNCTIONS.astype(wide, x.dtype)
-        key = subscript(x, index)
-        part = declare_slice(x, key.slices.starts, key.slices.stops, key.slices.steps)
-        new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
-        if key.indices:
-            part = _write_at(part, new, key, mode)
-        elif mode != "set":
-            part = _COMBINE[mode](part, new)
-        else:
-            part = replaced(part, new) if _is_whole(x, part, key.slices) else new
-        return _put_back(x, part, key.slices)
+            wide, values = (FUNCTIONS.astype(y, int32) for y in (x, new))
+            made = scatter(wide, index, values, mode, bounds=bounds, include_self=include_self)
+            return FUNCTIONS.astype(made, x.dtype)
+
+        def write(x: Tensor, new: Tensor) -> Tensor:
+            return _scatter(x, index, new, mode, bounds, include_self)
+
+        computed = mode in ("mul", "mean") or not include_self
+        return rounded_once(write, x, new) if computed else write(x, new)
+
+
+def _scatter(x: Tensor, index: Any, new: Tensor, mode: str, bounds: str, include_self: bool) -> Tensor:
+    key = subscript(x, index, checked=bounds == "error")
+    part = declare_slice(x, key.slices.starts, key.slices.stops, key.slices.steps)
+    new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
+    if key.indices:
+        key, there = _bounded(part, key, bounds)
+        part = _write_at(part, new, key, mode, there, include_self)
+    elif mode != "set" and include_self:
+        part = _COMBINE[mode](part, new)
+    else:
+        part = replaced(part, new) if _is_whole(x, part, key.slices) else new
+    return _put_back(x, part, key.slices)
+
+
+def _bounded(part: Tensor, key: Subscript, bounds: str) -> tuple[Subscript, Tensor | None]:
+    """The key with indices that are in range, and a mask of those that are written at; None: all."""
+    if bounds == "error":
+        return key, None
+    sizes = [part.shape[axis] for axis in key.axes]
+    there = inside(key.indices, sizes) if bounds == "drop" else None
+    return replace(key, indices=tuple(map(limited, key.indices, sizes))), there
 
 
 def _updates_for(x: Tensor, updates: TensorLike, graph: Graph) -> Tensor:
@@ -100,51 +138,74 @@ def _arranged(part: Tensor, new: Tensor, key: Subscript) -> Tensor:
 
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda a, b: FUNCTIONS.add(a, b),
+    "mul": lambda a, b: FUNCTIONS.multiply(a, b),
+    "mean": lambda a, b: _divided(FUNCTIONS.add(a, b), 2),
     "max": lambda a, b: FUNCTIONS.maximum(a, b),
     "min": lambda a, b: FUNCTIONS.minimum(a, b),
 }
 
 
-def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
+def _divided(total: Tensor, count: Tensor | int) -> Tensor:
+    divide = FUNCTIONS.divide if is_floating(total.dtype) else FUNCTIONS.floor_divide
+    return divide(total, FUNCTIONS.astype(count, total.dtype))
+
+
+def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str, there: Tensor | None, include_self: bool) -> Tensor:
+    """``part`` with updates at the indices of a key, of those ``there`` alone."""
     o, axes = FUNCTIONS, key.axes
-    if mode == "add":
-        return index_add(part, new, *key.indices, axes=axes, what="scatter")
+    sizes = tuple(part.shape[axis] for axis in axes)
     count, rest = product(key.indices[0].shape), remaining(part.type, axes)
-    if count == 0:
+    if count == 0 or (0 in sizes and there is not None):
         return part
+    if mode == "add" and include_self:
+        return index_add(part, some(there, new), *key.indices, axes=axes, what="scatter")
     new = o.reshape(new, (count, *rest))
     indices = [o.reshape(one, (count,)) for one in key.indices]
-    sizes = tuple(part.shape[axis] for axis in axes)
-    one_each = o.ones((count,), dtype=int32)
-    hit = o.greater(index_add(o.zeros(sizes, dtype=int32), one_each, *indices, what="scatter"), 0)
+    mask = None if there is None else o.reshape(there, (count,))
+    ones = o.ones((count,), dtype=int32) if mask is None else o.astype(mask, int32)
+    number = index_add(o.zeros(sizes, dtype=int32), ones, *indices, what="scatter")
     order = [axes.index(axis) for axis in sorted(axes)]
     spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
-    hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
+    number = o.reshape(o.permute_dims(number, tuple(order)), spread)
+    hit = o.greater(number, 0)
     if mode == "set" and count == 1:  # one pass over the tensor, and no other one of its size
         return o.where(hit, o.reshape(new, tuple(1 if i in axes else n for i, n in enumerate(part.shape))), part)
     is_alone = count == 1 or _are_alone(part, key)
     last = None if is_alone else _known_last(part, key)
-    is_alone = is_alone or (last is not None and bool(last.all()))
-    if mode == "set" or is_alone:
-        if not is_alone:
-            chosen = last_of_place(_places(sizes, indices)) if last is None else o.constant(last)
-            new = o.where(o.reshape(chosen, (count, *(1 for _ in rest))), new, 0)
-        written = index_add(o.zeros_like(part), new, *indices, axes=axes, what="scatter")
+    is_alone = mask is None and (is_alone or (last is not None and bool(last.all())))
+    if mode in ("add", "mean") or mode == "set" or is_alone:
+        if mode == "set" and not is_alone:
+            chosen = last_of_place(_places(sizes, indices, mask)) if last is None else o.constant(last)
+            new = some(chosen, new)
+        written = index_add(o.zeros_like(part), some(mask, new), *indices, axes=axes, what="scatter")
     else:
         flat = o.reshape(new, (count, product(rest)))
-        found = extreme_of_place(flat, _places(sizes, indices), product(sizes), mode)
+        extent = product(sizes)
+        room = extent if mask is None else extent + 1  # the last place is that of what is left out
+        places = _places(sizes, indices, mask)
+        found = product_of_place(flat, places, room) if mode == "mul" else extreme_of_place(flat, places, room, mode)
+        found = found if mask is None else slice_axis(found, 0, 0, extent)
         written = o.moveaxis(o.reshape(found, (*sizes, *rest)), tuple(range(len(axes))), axes)
-    return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)
+    if mode == "mean":
+        written = _divided(
+            o.add(part, written) if include_self else written, o.maximum(o.add(number, int(include_self)), 1)
+        )
+    elif mode != "set" and include_self:
+        written = _COMBINE[mode](part, written)
+    return o.where(hit, written, part)
 
 
-def _places(sizes: Sequence[Size], indices: Sequence[Tensor]) -> Tensor:
-    """The elements that index tensors name, numbered row by row."""
+def _places(sizes: Sequence[Size], indices: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+    """The elements that index tensors name, numbered row by row; the number after the last where no mask holds."""
     o = FUNCTIONS
     places: Tensor | int = 0
     for line, size in zip(indices, sizes, strict=True):
         extent = size if isinstance(size, int) else size_value(size, int64)
         places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
-    return lift(places)
+    if mask is None:
+        return lift(places)
+    outside = product(tuple(sizes))
+    return o.where(mask, places, outside if isinstance(outside, int) else size_value(outside, int64))
 
 
 def _are_alone(part: Tensor, key: Subscript) -> bool:

@@ -92,8 +92,9 @@ def _integer_bounds(value: Size, size: Size, axis: int, what: str) -> tuple[Size
     return value, value + 1, 1
 
 
-def subscript(x: Tensor, key: Any) -> Subscript:
-    """Read a key of ``x[key]`` by NumPy's rules for basic and integer-array indexing.
+def subscript(x: Tensor, key: Any, checked: bool = True) -> Subscript:
+    """Read a key of ``x[key]`` by NumPy's rules for basic and integer-array indexing. Arrays out of range are errors
+    where they are ``checked``.
 
     Raises:
         GraphError: a boolean mask, too many indices, a float.
@@ -129,7 +130,8 @@ def subscript(x: Tensor, key: Any) -> Subscript:
             bounds.append(_integer_bounds(value, x.shape[axis], axis, what))
     indices = as_indices(what, arrays, graph_of((x,))) if arrays else ()
     for axis, one in zip(axes, indices, strict=True):
-        in_range(what, one, x.shape[axis])
+        if checked:
+            in_range(what, one, x.shape[axis])
     together = not spots or spots[-1] - spots[0] == len(spots) - 1
     first = layout.index(None) if spots and together else 0
     rest = [size for size in layout if size is not None]
@@ -159,7 +161,7 @@ def _name_of_key(x: TensorLike, key: TensorLike) -> str:
     return {None: "UnsqueezeBackward0", Ellipsis: "AliasBackward0"}.get(last, "SelectBackward0")
 
 
-def _name_of_take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> str:
+def _name_of_take(x: TensorLike, indices: TensorLike, axis: int | None = None, **options: Any) -> str:
     return "TakeBackward0" if axis is None else "IndexSelectBackward0"
 
 
@@ -187,19 +189,34 @@ def getitem(x: TensorLike, key: TensorLike) -> Tensor:
 
 @public
 @shown_as(_name_of_take)
-def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
+def take(
+    x: TensorLike,
+    indices: TensorLike,
+    axis: int | None = None,
+    *,
+    bounds: str = "error",
+    fill_value: bool | int | float | None = None,
+) -> Tensor:
     """The elements at ``indices`` along ``axis``, or of the flattened tensor; negative indices wrap once.
+
+    Args:
+        bounds: what becomes of indices out of range: ``"error"``; ``"clip"`` reads the first or the last place;
+            ``"fill"`` gives ``fill_value``. With the last two, negative indices are out of range.
+        fill_value: default: NaN of floats, else 0.
 
     Returns:
         A tensor in whose shape the shape of ``indices`` stands in the place of ``axis``.
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
+        GraphError: other ``bounds``.
 
     Example:
         >>> sg.Session().run(sg.take([[1, 2, 3], [4, 5, 6]], [0, -1], axis=1))
         array([[1, 3],
                [4, 6]])
+        >>> sg.Session().run(sg.take([1.0, 2.0], [-1, 1, 2], bounds="fill"))
+        array([nan,  2., nan], dtype=float32)
         >>> sg.take(sg.zeros((10, 4)), sg.placeholder((2, 3), sg.int64), axis=0).shape
         (2, 3, 4)
     """
@@ -207,7 +224,7 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = FUNCTIONS.reshape(x, -1), 0
     place = normalize_axis(axis, x.ndim, "take")
-    y = index(x, indices, axes=(place,), what="take")
+    y = index(x, indices, axes=(place,), what="take", bounds=bounds, fill_value=fill_value)
     many = y.ndim - (x.ndim - 1)
     rest = list(range(many, y.ndim))
     order = (*rest[:place], *range(many), *rest[place:])
@@ -216,11 +233,19 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
 
 @public
 @shown_as("GatherBackward0")
-def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
+def take_along_axis(
+    x: TensorLike,
+    indices: TensorLike,
+    axis: int = -1,
+    *,
+    bounds: str = "error",
+    fill_value: bool | int | float | None = None,
+) -> Tensor:
     """The elements whose place along ``axis`` the indices give, and whose other places are the indices' own.
 
     Args:
         indices: integers with the number of axes of ``x``; the other axes broadcast against those of ``x``.
+        bounds: ``"error"``, ``"clip"`` or ``"fill"``, and the ``fill_value``, as in ``sg.take``.
 
     Raises:
         GraphError: another number of axes.
@@ -248,4 +273,4 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
         shape = (*common[:along], places.shape[along], *common[along + 1 :])
         places = FUNCTIONS.broadcast_to(places, shape)
         grid = [places if i == along else FUNCTIONS.iota(shape, i) for i in range(len(shape))]
-        return index(x, *grid, what="take_along_axis")
+        return index(x, *grid, what="take_along_axis", bounds=bounds, fill_value=fill_value)
