@@ -74,12 +74,38 @@ def test_factors_multiply_to_what_was_factored(target: str, dtype: Any, n: int, 
 # -- what fails -----------------------------------------------------------------------------------------------------
 
 
-def test_a_matrix_that_is_not_positive_definite_gives_nan_from_its_first_bad_pivot_on() -> None:
-    x = np.diag([4.0, 9.0, -1.0, 1.0])
-    got = run(linalg.cholesky(np.stack([x, np.eye(4)])))
-    np.testing.assert_array_equal(got[0, :2, :2], np.diag([2.0, 3.0]))
-    assert np.isnan(np.diagonal(got[0])[2:]).all()
-    np.testing.assert_array_equal(got[1], np.eye(4))
+@pytest.mark.parametrize("dtype", [sg.float16, sg.bfloat16, sg.float32, sg.float64])
+def test_a_matrix_that_is_not_positive_definite_gives_nan_in_the_whole_triangle(dtype: np.dtype) -> None:
+    """Of every size below and above that of a block, wherever the pivot is; others of the batch are as they are."""
+    feeds, fetches, wanted = {}, [], []
+    for n in (1, 2, 3, 4, 5, 7, 8, 9, 13, 33):
+        places = sorted({0, 1, n // 2, n - 2, n - 1} & {*range(n)})
+        x = np.tile(4 * np.eye(n), (len(places) + 1, 1, 1))
+        for number, place in enumerate(places):
+            x[number, place, place] = (-1.0, 0.0, np.nan)[number % 3]
+        lower = np.where(np.tril(np.ones((n, n), bool)), np.nan, 0)
+        wanted.append(np.stack([lower] * len(places) + [2 * np.eye(n)]))
+        feed = sg.placeholder(x.shape, dtype)
+        feeds[feed] = x.astype(dtype)
+        fetches += [linalg.cholesky(feed), linalg.cholesky(feed, upper=True)]
+    got = run(fetches, feeds)
+    for want, lower, upper in zip(wanted, got[::2], got[1::2], strict=True):
+        np.testing.assert_array_equal(lower.astype(float), want)
+        np.testing.assert_array_equal(upper.astype(float), np.swapaxes(want, -1, -2))
+
+
+def test_a_factor_of_an_open_size_is_nan_as_a_whole_too() -> None:
+    n = sg.dim("n")
+    x = sg.placeholder((n, n), sg.float64)
+    session = sg.Session()
+    program = session.compile(linalg.cholesky(x), feeds=[x])
+    for size in range(1, 10):
+        bad = np.eye(size)
+        bad[size // 2, size // 2] = -1.0
+        want = np.where(np.tril(np.ones((size, size), bool)), np.nan, 0)
+        np.testing.assert_array_equal(program(bad), want)
+        np.testing.assert_array_equal(program(np.eye(size)), np.eye(size))
+    assert program(np.zeros((0, 0))).shape == (0, 0)
 
 
 def test_check_numerics_names_the_factorisation_that_failed() -> None:

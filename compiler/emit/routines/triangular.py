@@ -2,8 +2,8 @@
 
 Both compute some rows of their result at a time: from the rows above comes a matrix product, kept in registers for a
 strip of columns, and the remainder is a triangle of a few rows (Golub & Van Loan, Matrix Computations, 3.1 and 4.2).
-The Cholesky factor is the upper one, so that all of it is read and written along rows. A matrix that is not positive
-definite gives NaN from the first row on whose pivot is not positive.
+The Cholesky factor is the upper one, so that all of it is read and written along rows. Where a pivot is not positive,
+NaN stands from its row on, in the last pivot too: there it is found, and spread over the rows above.
 """
 
 from __future__ import annotations
@@ -41,6 +41,17 @@ def write_cholesky(f: Function, routine: Cholesky, pointers: Sequence[Value]) ->
     n, dtype = routine.size, routine.dtype
     a, u = (MatrixView(f, dtype, pointer, n) for pointer in pointers[:2])
     blocks_of(f, n, ROWS, lambda first, rows: _cholesky_rows(f, routine, a, u, first, rows))
+    with counted(f, 0, f.min(n, 1)):  # an empty matrix has no pivot
+        last = u.load(f.sub(n, 1), f.sub(n, 1))
+        with f.when(f.compare("fcmp uno", last, last)):
+            _spread_nan(f, routine, u)
+
+
+def _spread_nan(f: Function, routine: Cholesky, u: MatrixView) -> None:
+    """Write NaN on the diagonal and to the right of it."""
+    n, nan = routine.size, f.const(float("nan"), memory_type(routine.dtype))
+    with counted(f, 0, n) as row, counted(f, row.index, n) as column:
+        u.store(nan, row.index, column.index)
 
 
 def _cholesky_rows(f: Function, routine: Cholesky, a: MatrixView, u: MatrixView, first: Index, rows: int) -> None:

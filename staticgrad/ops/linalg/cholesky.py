@@ -17,7 +17,7 @@ from staticgrad.graph.optable import NO_ATTRIBUTES, Array, Case, Namespace, Op, 
 from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.matrices import float_matrix
-from staticgrad.ops.linalg.square import square_cases, square_type, symmetric, transpose_of
+from staticgrad.ops.linalg.square import each_or_nan, square_cases, square_type, symmetric, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 
 
@@ -37,26 +37,10 @@ class CholeskyAttributes:
 
 
 def _upper_factor(x: Array) -> Array:
-    try:
-        return np.swapaxes(np.linalg.cholesky(np.swapaxes(x.astype(np.float64), -1, -2)), -1, -2).astype(x.dtype)
-    except np.linalg.LinAlgError:
-        result = np.empty_like(x)
-        for place in np.ndindex(x.shape[:-2]):
-            result[place] = _upper_factor_of_one(x[place])
-        return result
-
-
-def _upper_factor_of_one(x: Array) -> Array:
-    """The rows before the first pivot that is not positive are right, from there on NaN stands above the diagonal."""
-    result = np.triu(np.full_like(x, np.nan))
-    for size in range(1, len(x) + 1):
-        try:
-            part = np.linalg.cholesky(x[:size, :size].T.astype(np.float64)).T
-        except np.linalg.LinAlgError:
-            return result
-        rest = np.linalg.solve(part.T, x[:size, size:].astype(np.float64))
-        result[:size, :size], result[:size, size:] = part, rest
-    return result
+    wide = np.swapaxes(x.astype(np.float64), -1, -2)
+    factor = np.swapaxes(each_or_nan(np.linalg.cholesky, wide), -1, -2)
+    failed = np.isnan(factor).any(axis=(-2, -1), keepdims=True)
+    return np.where(failed, np.triu(np.full_like(factor, np.nan)), factor).astype(x.dtype)
 
 
 def _cholesky_reference(attrs: CholeskyAttributes, x: Array) -> Array:
@@ -128,8 +112,8 @@ CHOLESKY = register(
 def cholesky(x: TensorLike, *, upper: bool = False) -> Tensor:
     """The lower triangular L with L·Lᵀ = x of symmetric positive definite matrices, or with ``upper`` Lᵀ.
 
-    ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Where a matrix is not positive definite the columns of
-    L from the first pivot on that is not positive are NaN.
+    ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Of a matrix that is not positive definite, or has NaN,
+    the whole triangle is NaN, as in JAX (NumPy raises ``LinAlgError``); other matrices of its batch are as they are.
 
     Args:
         x: (…, n, n).
