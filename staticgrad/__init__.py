@@ -248,10 +248,11 @@ if TYPE_CHECKING:
     )
     from staticgrad.ops.views.broadcasting import broadcast_arrays, broadcast_to
     from staticgrad.ops.views.joining import concat, roll, split, stack, unstack
+    from staticgrad.ops.views.padding import pad
     from staticgrad.ops.views.permuting import matrix_transpose, moveaxis, permute_dims, swapaxes, transpose
     from staticgrad.ops.views.repeating import repeat, tile
     from staticgrad.ops.views.reshaping import expand_dims, flatten, reshape, squeeze
-    from staticgrad.ops.views.slicing import flip, pad
+    from staticgrad.ops.views.slicing import flip
     from staticgrad.runtime.callers.cfunction import CFunction
     from staticgrad.runtime.export.export import export
     from staticgrad.runtime.export.loaded import load

@@ -81,6 +81,9 @@ class Namespace:
     A function gives a tensor, unless it is one of those named here. Their annotations are compared with the functions'.
     """
 
+    adaptive_max_pool1d: Callable[..., Tensor | tuple[Tensor, Tensor]]
+    adaptive_max_pool2d: Callable[..., Tensor | tuple[Tensor, Tensor]]
+    adaptive_max_pool3d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     assert_: Callable[..., Node]
     assign: Callable[..., Node]
     associative_scan: Callable[..., Any]
@@ -94,7 +97,9 @@ class Namespace:
     eigh: Callable[..., EighResult]
     group: Callable[..., Node]
     map: Callable[..., Any]
+    max_pool1d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     max_pool2d: Callable[..., Tensor | tuple[Tensor, Tensor]]
+    max_pool3d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     meshgrid: Callable[..., list[Tensor]]
     once_differentiable: Callable[..., Callable[..., Any]]
     py_call: Callable[..., list[Tensor] | Node]

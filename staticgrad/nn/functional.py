@@ -48,7 +48,19 @@ if TYPE_CHECKING:
     from staticgrad.ops.neural.embedding import embedding
     from staticgrad.ops.neural.normalisation import group_norm, layer_norm, rms_norm
     from staticgrad.ops.neural.softmax import log_softmax, softmax
+    from staticgrad.ops.pooling import (
+        adaptive_avg_pool1d,
+        adaptive_avg_pool3d,
+        adaptive_max_pool1d,
+        adaptive_max_pool2d,
+        adaptive_max_pool3d,
+        avg_pool1d,
+        avg_pool3d,
+        max_pool1d,
+        max_pool3d,
+    )
     from staticgrad.ops.randoms import dropout
+    from staticgrad.ops.transposed import conv_transpose1d, conv_transpose3d
     from staticgrad.ops.windows import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 
     logsigmoid = log_sigmoid
@@ -100,10 +112,12 @@ def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-1
 
 
 __all__ = [
-    "adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "conv1d", "conv2d", "conv3d", "conv_transpose2d", "cross_entropy", "dropout", "elu", "embedding", "gelu",
-    "group_norm", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div", "l1_loss",
-    "layer_norm", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "logsigmoid", "max_pool2d", "mish", "mse_loss",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "cross_entropy", "dropout", "elu", "embedding", "gelu", "group_norm", "hardsigmoid",
+    "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
+    "log_sigmoid", "log_softmax", "logsigmoid", "max_pool1d", "max_pool2d", "max_pool3d", "mish", "mse_loss",
     "nll_loss", "normalize", "one_hot", "pad", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu",
     "sigmoid", "silu", "smooth_l1_loss", "softmax", "softplus", "softsign", "tanh",
 ]  # fmt: skip

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from staticgrad.base.errors import GraphError
-from staticgrad.base.types import Dim, integers
+from staticgrad.base.types import integers
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import TensorLike, lift
-from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.graph.optable import FUNCTIONS
 from staticgrad.ops.declare import shown_as
-from staticgrad.ops.indexing.subscripts import take
+from staticgrad.ops.views.padding import OTHER_NAMES, cropped, extended, most_repeated
 
 PadMode = Literal["constant", "reflect", "replicate", "circular"]
-
-
-def _sources(size: int, low: int, high: int, mode: str) -> Array:
-    """The index of the element of an axis that stands at each place of the padded one."""
-    places = np.arange(-low, size + high)
-    if mode == "replicate":
-        return np.clip(places, 0, size - 1)
-    if mode == "circular":
-        return places % size
-    period = max(2 * (size - 1), 1)  # reflect
-    folded = np.abs(places) % period
-    return np.where(folded < size, folded, period - folded)
 
 
 def _name_of_pad(input: TensorLike, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> str:
@@ -69,19 +55,14 @@ def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value
     ]
     if mode not in ("constant", "reflect", "replicate", "circular"):
         raise GraphError(f"pad: mode={mode!r}: expected 'constant', 'reflect', 'replicate' or 'circular'")
-    for axis, (low, high) in enumerate(pairs):
-        size = x.shape[axis]
-        if isinstance(size, int) and size + min(low, 0) + min(high, 0) < 0:
-            raise GraphError(f"pad: {(low, high)} takes more away than axis {axis} of {x.type} has")
-        if low < 0 or high < 0:
-            key = [slice(None)] * axis + [slice(max(-low, 0), size - max(-high, 0))]
-            x = x[tuple(key)]
+    if any(width < 0 for width in widths):
+        x = cropped("pad", x, pairs)
     grown = [(max(low, 0), max(high, 0)) for low, high in pairs]
     if mode == "constant":
         return o.pad(x, grown, value or 0.0) if any(low or high for low, high in grown) else own(x, input)
     for axis, (low, high) in enumerate(grown):
-        if low or high:
-            x = _pad_by_elements(x, axis, low, high, mode)
+        _check_repeated(x, axis, low, high, mode)
+        x = extended("pad", x, axis, low, high, OTHER_NAMES.get(mode, mode))
     return own(x, input)
 
 
@@ -90,11 +71,9 @@ def own(x: Tensor, operand: TensorLike) -> Tensor:
     return FUNCTIONS.reshape(x, x.shape) if x is operand else x
 
 
-def _pad_by_elements(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
+def _check_repeated(x: Tensor, axis: int, low: int, high: int, mode: str) -> None:
+    """Refuse what PyTorch refuses: more elements than the axis has."""
     size = x.shape[axis]
-    if isinstance(size, Dim):
-        raise GraphError(f"pad: mode={mode!r} needs an axis of known size, actual {x.type}")
-    limit = size - 1 if mode == "reflect" else size if mode == "circular" else max(low, high) if size else 0
+    limit = most_repeated(size, mode) if isinstance(size, int) and mode != "replicate" else max(low, high)
     if max(low, high) > limit:
         raise GraphError(f"pad: mode={mode!r} can add at most {limit} to an axis of size {size}, actual {(low, high)}")
-    return take(x, _sources(size, low, high, mode), axis=axis)

@@ -21,6 +21,8 @@ DEFINED = {
     "einsum": "einsum",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
     "moments": "mean std var",
+    "pooling": "adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
+    " avg_pool1d avg_pool3d max_pool1d max_pool3d",
     "positions": "argmax argmin",
     "randoms": "apply_dropout dropout",
     "reductions": "all any count_nonzero max min prod sum unbroadcast",
@@ -29,6 +31,7 @@ DEFINED = {
     "sorting": "argsort isin searchsorted sort topk",
     "sources": "accumulated_grad arange asarray constant empty empty_like eye full full_like iota linspace ones"
     " ones_like placeholder zeros zeros_like",
+    "transposed": "conv_transpose1d conv_transpose3d",
     "variables": "Variable",
     "windows": "adaptive_avg_pool2d avg_pool2d fold max_pool2d window",
     "control.bodies": "",
@@ -81,10 +84,11 @@ DEFINED = {
     "neural.softmax": "log_softmax logsumexp softmax",
     "views.broadcasting": "broadcast_arrays broadcast_to",
     "views.joining": "bucket concat roll split stack unstack",
+    "views.padding": "pad",
     "views.permuting": "matrix_transpose moveaxis permute_dims swapaxes transpose",
     "views.repeating": "repeat tile",
     "views.reshaping": "expand_dims flatten reshape shards squeeze",
-    "views.slicing": "flip pad pad_with",
+    "views.slicing": "flip pad_with",
 }
 MODULES = tuple(f"{__name__}.{module}" for module in DEFINED)
 

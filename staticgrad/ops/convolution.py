@@ -340,7 +340,7 @@ def convolution_weight_grad(x: Tensor, y: Tensor, attrs: ConvolutionAttributes) 
 # -- the public functions -----------------------------------------------------------------------------------------
 
 
-def _biased(o: Namespace, y: Tensor, bias: Sequence[Tensor]) -> list[Tensor]:
+def biased(o: Namespace, y: Tensor, bias: Sequence[Tensor]) -> list[Tensor]:
     return [o.add(y, o.reshape(bias[0], (1, bias[0].shape[0], *(1,) * (y.ndim - 2)))) if bias else y]
 
 
@@ -380,7 +380,7 @@ CONV2D = register(
         "Two-dimensional convolution with a bias.",
         infer=_conv2d_type,
         reference=lambda a, x, w, *b: _add_bias(_forward_reference(a, x, w), b),
-        expand=lambda o, node: _biased(o, o.convolution(*node.inputs[:2], node.attrs), node.inputs[2:]),
+        expand=lambda o, node: biased(o, o.convolution(*node.inputs[:2], node.attrs), node.inputs[2:]),
         dtypes=(float32, float64),
         cases=tuple(Case((x, w, (w[0],))[: 3 - i % 2], attrs) for i, (x, w, _, attrs) in enumerate(_samples())),
         grad_name="Convolution",
@@ -394,7 +394,7 @@ CONV_TRANSPOSE2D = register(
         "The transpose of a two-dimensional convolution, with a bias.",
         infer=_transpose_type,
         reference=lambda a, y, w, *b: _add_bias(_input_grad_reference(a, y, w), b),
-        expand=lambda o, node: _biased(o, o.convolution_input_grad(*node.inputs[:2], node.attrs), node.inputs[2:]),
+        expand=lambda o, node: biased(o, o.convolution_input_grad(*node.inputs[:2], node.attrs), node.inputs[2:]),
         dtypes=(float32, float64),
         cases=tuple(Case((y, w, (x[1],))[: 3 - i % 2], attrs) for i, (x, w, y, attrs) in enumerate(_samples())),
         grad_name="Convolution",
@@ -436,7 +436,7 @@ def _expand_conv3d(o: Namespace, node: Primal[VolumeAttributes]) -> list[Tensor]
         parts.append(o.convolution(images, w[:, :, k], geometry))
     total = functools.reduce(o.add, parts)
     y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
-    return _biased(o, y, bias)
+    return biased(o, y, bias)
 
 
 def _conv3d_reference(attrs: VolumeAttributes, x: Array, w: Array, *bias: Array) -> Array:
@@ -515,7 +515,7 @@ def window_padding(
     return tuple(halves)
 
 
-def _operands(
+def batched_operands(
     what: str, ndim: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None
 ) -> tuple[Tensor, Tensor, list[Tensor], bool]:
     """The input with a batch axis, the weight, the bias if there is one, and whether the batch axis was added.
@@ -532,7 +532,7 @@ def _operands(
     return FUNCTIONS.expand_dims(x, 0) if added else x, w, given, added
 
 
-def _unbatched(y: Tensor, added: bool) -> Tensor:
+def unbatched(y: Tensor, added: bool) -> Tensor:
     return FUNCTIONS.reshape(y, y.shape[1:]) if added else y
 
 
@@ -570,12 +570,12 @@ def conv2d(
         (8, 8, 30, 30)
     """
     what = "conv2d"
-    x, w, given, added = _operands(what, 4, input, weight, bias)
+    x, w, given, added = batched_operands(what, 4, input, weight, bias)
     groups, kernel = integer(groups, f"{what}: groups", 1), (w.shape[2], w.shape[3])
     steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
     rows, columns = window_padding(padding, kernel, steps, spread, what)
     attrs = ConvolutionAttributes(steps, (rows, columns), spread, groups, (x.shape[2], x.shape[3]), kernel)
-    return _unbatched(x.graph.add(CONV2D, (x, w, *given), attrs).outputs[0], added)
+    return unbatched(x.graph.add(CONV2D, (x, w, *given), attrs).outputs[0], added)
 
 
 @public
@@ -612,31 +612,62 @@ def conv_transpose2d(
         (8, 4, 14, 14)
     """
     what = "conv_transpose2d"
-    y, w, given, added = _operands(what, 4, input, weight, bias)
+    y, w, given, added = batched_operands(what, 4, input, weight, bias)
     groups = integer(groups, f"{what}: groups", 1)
     steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
     zeros, extra = pair(padding, f"{what}: padding"), pair(output_padding, f"{what}: output_padding")
-    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
-        raise GraphError(f"{what}: output_padding {extra} must be below the stride {steps} or the dilation {spread}")
-    kernel = (w.shape[2], w.shape[3])
-    size = tuple(
-        (y.shape[2 + a] - 1) * steps[a] - 2 * zeros[a] + (kernel[a] - 1) * spread[a] + extra[a] + 1 for a in range(2)
+    return unbatched(transposed_images(what, y, w, given, steps, zeros, extra, groups, spread), added)
+
+
+def transposed_ends(
+    what: str, padding: Sequence[int], extra: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The padding at the end and the zeros behind the result of a transpose, by axis: elements that ``output_padding``
+    adds beyond the stride are elements that less padding at the end leaves, and beyond those of zeros.
+
+    Raises:
+        GraphError: an output padding that is not below the stride or the dilation.
+    """
+    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise GraphError(
+            f"{what}: output_padding {tuple(extra)} must be below the stride {tuple(stride)} or the dilation"
+            f" {tuple(dilation)}"
+        )
+    axes = zip(padding, extra, stride, strict=True)
+    return [(z, 0) if e < s else (max(z - e, 0), max(e - z, 0)) for z, e, s in axes]
+
+
+def transposed_size(size: Size, kernel: Size, stride: int, padding: int, extra: int, dilation: int) -> Size:
+    """The size of an axis of the result of a transpose."""
+    return (size - 1) * stride - 2 * padding + (kernel - 1) * dilation + extra + 1
+
+
+def transposed_images(
+    what: str, y: Tensor, w: Tensor, bias: Sequence[Tensor], steps: Pair, zeros: Pair, extra: Pair, groups: int,
+    spread: Pair,
+) -> Tensor:  # fmt: skip
+    """``conv_transpose2d`` of a batch under the name of the function that asks."""
+    (bottom, below), (right, beside) = transposed_ends(what, zeros, extra, steps, spread)
+    height, width = (
+        transposed_size(y.shape[2 + a], w.shape[2 + a], steps[a], zeros[a], extra[a], spread[a]) for a in range(2)
     )
-    # Rows added beyond the stride are rows that less padding at the end leaves, and beyond those of zeros.
-    padding2 = tuple((z, z if e < s else max(z - e, 0)) for z, e, s in zip(zeros, extra, steps, strict=True))
-    behind = tuple(max(e - z, 0) if e >= s else 0 for z, e, s in zip(zeros, extra, steps, strict=True))
     attrs = ConvolutionAttributes(
-        steps, (padding2[0], padding2[1]), spread, groups, (size[0] - behind[0], size[1] - behind[1]), kernel
+        steps,
+        ((zeros[0], bottom), (zeros[1], right)),
+        spread,
+        groups,
+        (height - below, width - beside),
+        (w.shape[2], w.shape[3]),
     )
-    if behind == (0, 0):
-        return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, w, *given), attrs).outputs[0], added)
+    if not (below or beside):
+        return y.graph.add(CONV_TRANSPOSE2D, (y, w, *bias), attrs).outputs[0]
     o = FUNCTIONS
 
     def padded(y: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
         plain = y.graph.add(CONV_TRANSPOSE2D, (y, w), attrs).outputs[0]
-        return _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), bias)[0]
+        return biased(o, o.pad(plain, ((0, 0), (0, 0), (0, below), (0, beside))), bias)[0]
 
-    return _unbatched(rounded_once(padded, y, w, *given), added)
+    return rounded_once(padded, y, w, *bias)
 
 
 @public
@@ -670,7 +701,7 @@ def conv1d(
         (8, 16, 50)
     """
     o, what = FUNCTIONS, "conv1d"
-    x, w, given, added = _operands(what, 3, input, weight, bias)
+    x, w, given, added = batched_operands(what, 3, input, weight, bias)
     (step,), (spread,) = along(stride, 1, f"{what}: stride", 1), along(dilation, 1, f"{what}: dilation", 1)
     groups = integer(groups, f"{what}: groups", 1)
     (zeros,) = window_padding(padding, w.shape[2:], (step,), (spread,), what)
@@ -679,7 +710,7 @@ def conv1d(
     attrs = ConvolutionAttributes((1, step), ((0, 0), zeros), (1, spread), groups, (1, x.shape[2]), (1, w.shape[2]))
     high = [o.expand_dims(x, 2), o.expand_dims(w, 2)]
     y = x.graph.add(CONV2D, (*high, *given), attrs).outputs[0]
-    return _unbatched(o.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), added)
+    return unbatched(o.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), added)
 
 
 @public
@@ -710,11 +741,11 @@ def conv3d(
         (2, 4, 8, 32, 32)
     """
     what = "conv3d"
-    x, w, given, added = _operands(what, 5, input, weight, bias)
+    x, w, given, added = batched_operands(what, 5, input, weight, bias)
     if not isinstance(w.shape[2], int):
         raise GraphError(f"{what}: expected a weight of known depth, actual {w.type}")
     (sd, sh, sw), (dd, dh, dw) = along(stride, 3, f"{what}: stride", 1), along(dilation, 3, f"{what}: dilation", 1)
     depth, rows, columns = window_padding(padding, w.shape[2:], (sd, sh, sw), (dd, dh, dw), what)
     groups = integer(groups, f"{what}: groups", 1)
     attrs = VolumeAttributes((sd, sh, sw), (depth, rows, columns), (dd, dh, dw), groups)
-    return _unbatched(x.graph.add(CONV3D, (x, w, *given), attrs).outputs[0], added)
+    return unbatched(x.graph.add(CONV3D, (x, w, *given), attrs).outputs[0], added)

@@ -391,11 +391,26 @@ def max_pool2d(
         >>> sg.nn.max_pool2d(sg.zeros((8, 3, 32, 32)), 3, stride=2, padding=1).shape
         (8, 3, 16, 16)
     """
-    x = lift(input)
-    attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
+    pooled = maxima(lift(input), kernel_size, stride, padding, dilation, ceil_mode, return_indices, "max_pool2d")
+    return pooled if return_indices else pooled[0]
+
+
+def maxima(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    with_places: bool,
+    what: str,
+) -> tuple[Tensor, Tensor]:
+    """``max_pool2d`` of images under the name of the function that asks, and where the maxima are; without
+    ``with_places`` the maxima once more in their place."""
+    attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, what)
     y = x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
-    if not return_indices:
-        return y
+    if not with_places:
+        return y, y
     with x.graph, no_grad():
         return y, _places_of_maxima(x, y, attrs)
 
@@ -517,8 +532,22 @@ def avg_pool2d(
         >>> sg.nn.avg_pool2d(sg.zeros((8, 3, 32, 32)), 3, stride=2, padding=1).shape
         (8, 3, 16, 16)
     """
-    what = "avg_pool2d"
-    x = lift(input)
+    return means(
+        lift(input), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, "avg_pool2d"
+    )
+
+
+def means(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    what: str,
+) -> Tensor:
+    """``avg_pool2d`` of images under the name of the function that asks."""
     if divisor_override is not None and integer(divisor_override, f"{what}: divisor_override") == 0:
         raise GraphError(f"{what}: divisor_override must not be zero")
     attrs = _pool_window(x, kernel_size, stride, padding, 1, ceil_mode, 0.0, what)
@@ -538,16 +567,29 @@ def averaging_matrix(size: int, count: int) -> Array:
     return weights
 
 
+def shares(size: int, count: int) -> Array:
+    """(count, most) indices of the elements of the windows of an adaptive pooling, the last one repeated where a window
+    has fewer than the others."""
+    number = np.arange(count)
+    start, end = number * size // count, -(-(number + 1) * size // count)
+    return np.minimum(start[:, None] + np.arange((end - start).max()), end[:, None] - 1)
+
+
 def _name_of_adaptive(input: TensorLike, output_size: int | Sequence[int | None] | None) -> str:
     return "MeanBackward1" if _adaptive_counts(output_size) == [1, 1] else "AdaptiveAvgPool2DBackward0"
 
 
 def _adaptive_counts(output_size: int | Sequence[int | None] | None) -> list[int | None]:
     """Height and width of a result; None keeps that of the image."""
-    what = "adaptive_avg_pool2d: output_size"
-    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * 2
-    if len(counts) != 2:
-        raise GraphError(f"{what}: expected one or two ints or None, actual {output_size!r}")
+    return adaptive_counts(output_size, 2, "adaptive_avg_pool2d")
+
+
+def adaptive_counts(output_size: int | Sequence[int | None] | None, axes: int, what: str) -> list[int | None]:
+    """The size of each pooled axis of a result; None keeps that of the image."""
+    what = f"{what}: output_size"
+    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * axes
+    if len(counts) != axes:
+        raise GraphError(f"{what}: expected one of an int and None, or {axes} of them, actual {output_size!r}")
     return [count if count is None else integer(count, what, 1) for count in counts]
 
 

@@ -88,6 +88,17 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "where": ((SQUARE, SQUARE), lambda x, y: sg.where(sg.greater(x, 0), x, y)),
     "zeros": ((), lambda dtype: sg.zeros(SQUARE, dtype=dtype)),
     "adaptive_avg_pool2d": ((IMAGE,), lambda x: sg.nn.adaptive_avg_pool2d(x, (4, 5))),
+    **{
+        f"{kind}_pool{axes}d": (
+            (IMAGES[: axes + 2],),
+            lambda x, kind=kind, axes=axes: getattr(sg.nn, f"{kind}_pool{axes}d")(x, 3),
+        )
+        for kind in ("avg", "max", "adaptive_avg", "adaptive_max")
+        for axes in (1, 2, 3)
+        if (kind, axes) not in (("avg", 2), ("max", 2), ("adaptive_avg", 2))
+    },
+    "conv_transpose1d": (((1, 2, 9), (2, 3, 3), (3,)), None),
+    "conv_transpose3d": ((IMAGES, (2, 3, 3, 3, 3), (3,)), None),
     "avg_pool2d": ((IMAGE,), lambda x: sg.nn.avg_pool2d(x, 3, padding=1, count_include_pad=False)),
     "batch_norm": ((ROWS, (5,), (5,)), lambda x, w, b: sg.nn.batch_norm(x, None, None, w, b, True)),
     "conv1d": (((1, 2, 9), (3, 2, 3), (3,)), None),

@@ -40,7 +40,7 @@ def _upper_factor(x: Array) -> Array:
     wide = np.swapaxes(x.astype(np.float64), -1, -2)
     factor = np.swapaxes(each_or_nan(np.linalg.cholesky, wide), -1, -2)
     failed = np.isnan(factor).any(axis=(-2, -1), keepdims=True)
-    return np.where(failed, np.triu(np.full_like(factor, np.nan)), factor).astype(x.dtype)
+    return np.asarray(np.where(failed, np.triu(np.full_like(factor, np.nan)), factor), x.dtype)
 
 
 def _cholesky_reference(attrs: CholeskyAttributes, x: Array) -> Array:

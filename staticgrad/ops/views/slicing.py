@@ -24,14 +24,12 @@ from staticgrad.base.types import (
     sizes,
     smaller,
     symbols_of,
-    to_array,
 )
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import TensorLike, lift
 from staticgrad.graph.optable import Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, shown_as
-from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
 
 # -- slices ---------------------------------------------------------------------------------------------------------
@@ -324,38 +322,3 @@ def pad_with(
     if not any(width != 0 for width in (*low, *high, *interior)) and not x.requires_grad:
         return x
     return declare(PAD, (x,), PadAttributes(tuple(low), tuple(high), tuple(interior), value))
-
-
-@public
-def pad(
-    x: TensorLike, pad_width: Size | Sequence[Size] | Sequence[Sequence[Size]], value: float | int | bool = 0
-) -> Tensor:
-    """``value`` around a tensor, as ``np.pad`` with mode "constant".
-
-    Args:
-        pad_width: ``(before, after)`` for each axis, one such pair for all, or one int for both sides of all axes.
-
-    Raises:
-        GraphError: a negative width, or another number of pairs than of axes.
-
-    Example:
-        >>> sg.Session().run(sg.pad([1, 2], (1, 2), value=9))
-        array([9, 1, 2, 9, 9])
-        >>> sg.pad(sg.zeros((2, 3)), ((0, 1), (2, 2))).shape
-        (3, 7)
-    """
-    x = lift(x)
-    items: list[Any] = list(pad_width) if np.iterable(pad_width) else [pad_width]
-    flat = not any(np.iterable(item) for item in items)
-    if flat and len(items) in (1, 2):
-        pairs = [(items[0], items[-1])] * x.ndim
-    elif not flat and len(items) in (1, x.ndim):
-        pairs = [tuple(item) for item in items] * (x.ndim if len(items) == 1 else 1)
-    else:
-        raise GraphError(f"pad: expected a pair of widths for each axis of {x.type}, actual {pad_width!r}")
-    low, high = as_widths(pairs, 0), as_widths(pairs, 1)
-    return pad_with(x, low, high, (0,) * x.ndim, to_array(value, x.dtype).item())
-
-
-def as_widths(pairs: Sequence[tuple[Size, ...]], side: int) -> tuple[Size, ...]:
-    return as_shape([pair[side] for pair in pairs], "pad")

@@ -1,0 +1,88 @@
+"""Functions of images, volumes and rows beside PyTorch's: values and gradients in float64, in all their options."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+
+torch = pytest.importorskip("torch")
+nn = torch.nn.functional
+
+SIZES: dict[int, tuple[int, ...]] = {1: (2, 3, 11), 2: (2, 3, 9, 10), 3: (2, 2, 7, 6, 8)}
+Case = tuple[str, dict[str, Any], tuple[tuple[int, ...], ...]]
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+
+
+def agree(
+    function: Callable[..., Any], theirs: Callable[..., Any], arrays: list[np.ndarray], held: tuple[Any, ...] = ()
+) -> None:
+    """Values, all of them, and gradients of the first one agree to the last digits."""
+    rng = np.random.default_rng(3)
+    with sg.Graph():
+        xs = [sg.placeholder(a.shape, sg.float64) for a in arrays]
+        made = function(*xs, *held)
+        made = made if isinstance(made, tuple) else (made,)
+        cotangent = rng.normal(size=made[0].shape)
+        slopes = sg.gradients(sg.sum(made[0] * cotangent), xs)
+        values, slopes = sg.Session().run([list(made), slopes], dict(zip(xs, arrays, strict=True)))
+    xs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    wanted = theirs(*xs, *(torch.tensor(h) if isinstance(h, np.ndarray) else h for h in held))
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    (wanted[0] * torch.tensor(cotangent)).sum().backward()
+    for got, want in zip(values, wanted, strict=True):
+        np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-12, atol=1e-12)
+    for got, x in zip(slopes, xs, strict=True):
+        np.testing.assert_allclose(got, x.grad.numpy(), rtol=1e-12, atol=1e-12)
+
+
+def pools() -> Iterator[Case]:
+    for axes in (1, 3):
+        for kernel, stride, padding, dilation, ceil in (
+            (2, None, 0, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 2, True), (2, 3, 1, 1, True),
+        ):  # fmt: skip
+            steps: dict[str, Any] = {
+                "kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil,
+            }  # fmt: skip
+            yield f"max_pool{axes}d", {**steps, "dilation": dilation, "return_indices": True}, (SIZES[axes],)
+            for counts in (True, False):
+                yield f"avg_pool{axes}d", {**steps, "count_include_pad": counts}, (SIZES[axes],)
+    yield "avg_pool3d", {"kernel_size": (2, 3, 1), "divisor_override": 5}, (SIZES[3],)
+    for axes in (1, 2, 3):
+        for size in (1, 2, 5, (2, None, 4)[:axes]):
+            yield f"adaptive_max_pool{axes}d", {"output_size": size, "return_indices": True}, (SIZES[axes],)
+            yield f"adaptive_avg_pool{axes}d", {"output_size": size}, (SIZES[axes],)
+
+
+def transposed() -> Iterator[Case]:
+    for axes in (1, 3):
+        for stride, padding, extra, groups, dilation in (
+            (1, 0, 0, 1, 1), (2, 1, 1, 1, 1), (3, 1, 2, 2, 1), (1, 0, 0, 1, 2), (2, 1, 2, 1, 3), (1, 1, 1, 2, 2),
+            ((2, 1, 3)[:axes], (1, 0, 2)[:axes], (1, 0, 2)[:axes], 1, 1),
+        ):  # fmt: skip
+            how = {
+                "stride": stride, "padding": padding, "output_padding": extra, "groups": groups, "dilation": dilation,
+            }  # fmt: skip
+            shapes = (2, 4, *(5, 4, 3)[:axes]), (4, 3, *(3, 2, 3)[:axes]), (3 * groups,)
+            yield f"conv_transpose{axes}d", how, shapes
+
+
+@pytest.mark.parametrize("name", sorted({case[0] for case in (*pools(), *transposed())}))
+def test_pools_and_transposed_convolutions_are_pytorchs(name: str) -> None:
+    """Of random elements, and of small integers, many of which are equal."""
+    for number, (function, options, shapes) in enumerate((*pools(), *transposed())):
+        if function != name:
+            continue
+        rng = np.random.default_rng(number)
+        ours, theirs = (functools.partial(getattr(home, name), **options) for home in (sg.nn, nn))
+        agree(ours, theirs, [rng.normal(size=shape) for shape in shapes])
+        agree(ours, theirs, [rng.integers(-3, 4, size=shape).astype(float) for shape in shapes])
