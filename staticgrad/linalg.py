@@ -25,17 +25,21 @@ from staticgrad.ops.linalg.determinants import det, slogdet
 from staticgrad.ops.linalg.eigen import eigh, eigvalsh
 from staticgrad.ops.linalg.elimination import inv, matrix_power, solve
 from staticgrad.ops.linalg.exponential import expm
+from staticgrad.ops.linalg.least_squares import lstsq
+from staticgrad.ops.linalg.lu import lu, lu_factor, lu_solve, pivots_to_permutation
 from staticgrad.ops.linalg.matrices import cross, diagonal, matrix_norm, trace, vector_norm
-from staticgrad.ops.linalg.orthogonal import qr
+from staticgrad.ops.linalg.orthogonal import householder_product, qr
 from staticgrad.ops.linalg.singular import matrix_rank, pinv, svd, svdvals
 from staticgrad.ops.linalg.spectral import logm, sqrtm
 from staticgrad.ops.linalg.triangular import solve_triangular
+from staticgrad.ops.linalg.tridiagonal import tridiagonal_solve
 from staticgrad.ops.views.permuting import matrix_transpose
 
 __all__ = [
-    "block_diag", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "expm", "funm", "inv", "logm", "matmul",
-    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve",
-    "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "block_diag", "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "expm", "funm", "householder_product",
+    "inv", "logm", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "outer", "pinv", "pivots_to_permutation", "qr", "slogdet", "solve", "solve_triangular", "sqrtm",
+    "svd", "svdvals", "tensordot", "trace", "tridiagonal_solve", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 expose(globals())

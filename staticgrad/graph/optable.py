@@ -28,7 +28,15 @@ from staticgrad.base.types import Size, TensorType, is_short_float
 
 if TYPE_CHECKING:
     from staticgrad.graph.graph import Node, Tensor
-    from staticgrad.graph.results import EighResult, QRResult, SlogdetResult, SVDResult
+    from staticgrad.graph.results import (
+        EighResult,
+        LstsqResult,
+        LUFactorResult,
+        LUResult,
+        QRResult,
+        SlogdetResult,
+        SVDResult,
+    )
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -96,6 +104,9 @@ class Namespace:
     custom_gradient: Callable[..., Callable[..., Any]]
     eigh: Callable[..., EighResult]
     group: Callable[..., Node]
+    lstsq: Callable[..., LstsqResult]
+    lu: Callable[..., LUResult]
+    lu_factor: Callable[..., LUFactorResult]
     map: Callable[..., Any]
     max_pool1d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     max_pool2d: Callable[..., Tensor | tuple[Tensor, Tensor]]

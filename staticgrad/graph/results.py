@@ -14,6 +14,31 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
+class LUResult(NamedTuple):
+    """A permutation, a unit lower and an upper triangular matrix, whose product was factored."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactorResult(NamedTuple):
+    """L and U in one matrix, the exchanges of rows in turn, and the order of rows that they lead to."""
+
+    LU: Tensor
+    pivots: Tensor
+    permutation: Tensor
+
+
+class LstsqResult(NamedTuple):
+    """Solutions of least squares, the sums of squares that remain, ranks, and singular values in descending order."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
 class QRResult(NamedTuple):
     """A matrix with orthonormal columns, and an upper triangular one."""
 

@@ -51,7 +51,7 @@ def _in_planes(x: Tensor) -> Tensor:
 
 
 def _in_depth(y: Tensor, x: Tensor) -> Tensor:
-    """Of planes (B, P, Q) of an image ``x`` (…, D, H, W): (A, D, P·Q)."""
+    """The planes (B, P, Q) of an image ``x`` (…, D, H, W) as rows of one image a depth, (A, D, P·Q)."""
     return FUNCTIONS.reshape(y, (math.prod(x.shape[:-3]), x.shape[-3], y.shape[-2] * y.shape[-1]))
 
 
@@ -61,7 +61,7 @@ def _of_volume(y: Tensor, x: Tensor, plane: Sequence[Size]) -> Tensor:
 
 
 def _parted(value: Sizes | None, what: str, least: int = 0) -> tuple[Any, Any]:
-    """What an argument for depth, height and width says of planes, and of their stack, whose rows are one wide."""
+    """An argument for depth, height and width as one for height and width, and one for the depth."""
     if value is None:
         return None, None
     depth, *plane = along(value, 3, what, least)

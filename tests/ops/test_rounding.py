@@ -29,7 +29,7 @@ reciprocal round rsqrt sign signbit sin sinh sort sqrt square std sum tan tanh t
 hardswish hardtanh leaky_relu log_sigmoid log_softmax logsigmoid mish normalize relu relu6 selu sigmoid silu softmax
 softplus softsign all any logical_not diff stop_gradient flatten squeeze transpose matrix_transpose ones_like zeros_like
 empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal trace matrix_rank pinv inv det slogdet
-cholesky eigh eigvalsh expm logm sqrtm
+cholesky eigh eigvalsh expm logm sqrtm lu lu_factor
 """
 OF_TWO = """
 xlog1py xlogy
@@ -38,7 +38,7 @@ less_equal
 logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
 tensordot vecdot nextafter
 broadcast_arrays isin huber_loss kl_div l1_loss mse_loss smooth_l1_loss binary_cross_entropy
-binary_cross_entropy_with_logits solve
+binary_cross_entropy_with_logits solve lstsq
 """
 CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     **dict.fromkeys(OF_ONE.split(), ((SQUARE,), None)),
@@ -65,6 +65,9 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "full": ((), lambda dtype: sg.full((3,), 0.1, dtype=dtype)),
     "full_like": ((SQUARE,), lambda x: sg.full_like(x, 0.1)),
     "iota": ((), lambda dtype: sg.iota((3, 4), 1, dtype=dtype)),
+    "householder_product": ((SQUARE, (4,)), None),
+    "lu_solve": ((SQUARE, SQUARE), lambda x, y: sg.linalg.lu_solve(x, np.arange(4), y)),
+    "tridiagonal_solve": (((4,),) * 4, None),
     "linspace": ((), lambda dtype: sg.linspace(0.0, 1.0, 7, dtype=dtype)),
     "matrix_power": ((SQUARE,), lambda x: sg.linalg.matrix_power(x, -5)),
     "meshgrid": (((3,), (4,)), None),
@@ -157,6 +160,7 @@ can_cast check_gradients checkpoint cond control_dependencies custom_gradient di
 function get_default_graph is_grad_enabled load load_graph save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call
 randint
+pivots_to_permutation
 once_differentiable reset_default_graph result_type scan set_grad_enabled value_and_grad vmap while_loop
 """
 HOMES = (sg, sg.nn, sg.linalg, sg.random, sg.optim)

@@ -18,7 +18,9 @@ from staticgrad.graph.lifting import TensorLike, graph_of
 from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.graph.results import QRResult
 from staticgrad.ops.batch_rules import last_axes, leading
-from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
+from staticgrad.ops.declare import FLOAT, accepted, shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.linalg.matrices import common_batch, float_matrix, known_sizes, matrix
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
@@ -172,3 +174,52 @@ def qr(x: TensorLike, *, mode: str = "reduced") -> QRResult:
         q, r = householder(a, m)
         return QRResult(q, o.concat([r, o.zeros((*a.shape[:-2], m - n, n), dtype=a.dtype)], axis=-2))
     return QRResult(*a.graph.add(QR, (a,)).outputs)
+
+
+@public
+@shown_as("LinalgHouseholderProductBackward0")
+def householder_product(a: TensorLike, tau: TensorLike) -> Tensor:
+    """The first columns of the product of Householder reflections, as LAPACK's ``geqrf`` leaves them and ``orgqr``
+    multiplies them out.
+
+    Reflection i is I − tau[i]·v·vᵀ, where v is 0 before place i, 1 there, and below it column i of ``a``. Their product
+    is I − V·T·Vᵀ with a triangular T (R. Schreiber & C. Van Loan, A storage-efficient WY representation for products of
+    Householder transformations, 1989), so that derivatives are those of products of matrices.
+
+    Args:
+        a: (…, m, n), m ≥ n; what is on and above the diagonal is not read.
+        tau: (…, k), k ≤ n.
+
+    Returns:
+        (…, m, n).
+
+    Raises:
+        GraphError: no matrices of sizes known when declared, fewer rows than columns, or more reflections than columns.
+
+    Example:
+        >>> q = sg.linalg.householder_product(np.array([[0.0], [1.0]]), np.array([1.0]))
+        >>> sg.Session().run(q)
+        array([[ 0.],
+               [-1.]])
+    """
+    what = "householder_product"
+    x, scales = accepted(what, FLOAT, a, tau)
+    m, n = known_sizes(what, matrix(what, x))
+    k = scales.shape[-1] if scales.ndim else None
+    if m < n or not isinstance(k, int) or k > n:
+        raise GraphError(
+            f"{what}: expected a (…, m, n) and tau (…, k) with m ≥ n ≥ k, actual {x.name!r} {x.type} and"
+            f" {scales.name!r} {scales.type}"
+        )
+    x, columns = common_batch(what, x, FUNCTIONS.expand_dims(scales, -1))
+    return rounded_once(lambda x, columns: _product_of_reflections(FUNCTIONS, x, columns, k), x, columns)
+
+
+def _product_of_reflections(o: Namespace, a: Tensor, tau: Tensor, count: int) -> Tensor:
+    """``tau`` (…, k, 1)."""
+    m, n = known_sizes("householder_product", a)
+    v = o.add(o.tril(a[..., :count], -1), o.eye(m, count, dtype=a.dtype))
+    start = o.eye(m, n, dtype=a.dtype)
+    between = o.multiply(o.triu(o.matmul(transpose_of(v), v), 1), tau)
+    inner = o.multiply(tau, o.matmul(transpose_of(v), o.broadcast_to(start, a.shape)))
+    return o.subtract(start, o.matmul(v, triangular(between, inner, lower=False, unit=True)))

@@ -94,7 +94,7 @@ def _widths(x: Tensor, pad_width: Any) -> list[tuple[Size, Size]]:
     flat = not any(np.iterable(item) for item in items)
     if flat and len(items) in (1, 2):
         pairs = [(items[0], items[-1])] * x.ndim
-    elif not flat and len(items) in (1, x.ndim) and all(np.iterable(item) and len(item) == 2 for item in items):
+    elif not flat and len(items) in (1, x.ndim) and all(np.iterable(item) and len(list(item)) == 2 for item in items):
         pairs = [tuple(item) for item in items] * (x.ndim if len(items) == 1 else 1)
     else:
         raise GraphError(f"pad: expected a pair of widths for each axis of {x.name!r} {x.type}, actual {pad_width!r}")
@@ -106,8 +106,8 @@ def _width(width: Any) -> Size:
 
 
 def _gaps(x: Tensor, interior: Any) -> tuple[int, ...]:
-    """How much comes between two elements of each axis; nothing on axes that are known to be empty."""
-    given = tuple(interior) if np.iterable(interior) else (interior,) * x.ndim
+    """The number of values between two elements of each axis; none on axes that are known to be empty."""
+    given: tuple[Any, ...] = tuple(interior) if np.iterable(interior) else (interior,) * x.ndim
     if len(given) != x.ndim:
         raise GraphError(f"pad: expected an interior for each axis of {x.name!r} {x.type}, actual {interior!r}")
     gaps = [integer(gap, "pad: interior", 0) for gap in given]
@@ -143,7 +143,7 @@ def cropped(what: str, x: Tensor, widths: Sequence[tuple[Size, Size]]) -> Tensor
 
 
 def most_repeated(size: int, mode: str) -> int:
-    """How many elements a slice of an axis can add to one side of it."""
+    """The number of elements that a slice of an axis can add to one side of it."""
     return size - 1 if mode == "reflect" else size
 
 
@@ -158,9 +158,9 @@ def extended(what: str, x: Tensor, axis: int, low: Size, high: Size, mode: str) 
         return x
     if size == 0:
         raise GraphError(f"{what}: mode={mode!r} has no elements to repeat on axis {axis} of {x.name!r} {x.type}")
-    known = isinstance(size, int) and isinstance(low, int) and isinstance(high, int)
-    if known and mode != "edge" and max(low, high) > most_repeated(size, mode):  # type: ignore[type-var, arg-type]
-        return o.take(x, _sources(size, low, high, mode), axis=axis)  # type: ignore[arg-type]
+    match size, low, high:
+        case int(), int(), int() if mode != "edge" and max(low, high) > most_repeated(size, mode):
+            return o.take(x, _sources(size, low, high, mode), axis=axis)
     parts = [_before(x, axis, low, mode)] if low != 0 else []
     parts.append(x)
     if high != 0:
