@@ -183,6 +183,12 @@ TABLE: dict[str, dict[str, str]] = {
         "RNN LSTMCell GRUCell": "write sg.nn.LSTM or sg.nn.GRU, or a step of your own in sg.scan(fn, init, xs)",
         "Dense": "write sg.nn.Linear(in_features, out_features)",
         "Conv3d": "write sg.nn.conv3d(x, weight, bias) in a sg.nn.Module",
+        "MaxPool1d MaxPool3d AvgPool1d AvgPool3d AdaptiveAvgPool1d AdaptiveMaxPool2d": "write the function:"
+        " sg.nn.max_pool1d(x, 2), sg.nn.max_pool3d, sg.nn.avg_pool1d, sg.nn.avg_pool3d, sg.nn.adaptive_avg_pool1d,"
+        " sg.nn.adaptive_max_pool2d",
+        "ConvTranspose1d ConvTranspose3d": "write sg.nn.conv_transpose1d(x, weight, bias), or"
+        " sg.nn.conv_transpose3d, in a sg.nn.Module",
+        "ReflectionPad2d ReplicationPad2d": 'write sg.nn.pad(x, (1, 1, 1, 1), mode="reflect") or mode="replicate"',
         "Upsample": "write sg.nn.interpolate(x, scale_factor=2.0)",
         "ZeroPad2d": "write sg.nn.pad(x, (1, 1, 1, 1))",
         "Hardtanh Hardswish Hardsigmoid Mish SELU ReLU6 LogSigmoid Softsign": "write the function: sg.nn.hardtanh(x),"
@@ -215,7 +221,6 @@ TABLE: dict[str, dict[str, str]] = {
     "staticgrad.linalg": {
         "norm": "write sg.linalg.vector_norm(x) or sg.linalg.matrix_norm(x)",
         "eig eigvals": "write sg.linalg.eigh(x), of symmetric matrices",
-        "lstsq": "write sg.linalg.pinv(x) @ y",
         "diag": "write sg.linalg.diagonal(x)",
         "matrix_exp": "write sg.linalg.expm(x)",
     },

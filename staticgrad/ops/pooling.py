@@ -24,7 +24,6 @@ from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once, widened
 from staticgrad.ops.windows import adaptive_counts, averaging_matrix, maxima, means, shares
 
-Pooled = Tensor | tuple[Tensor, Tensor]
 LAYOUTS = {1: "(N, C, L) or (C, L)", 2: "(N, C, H, W) or (C, H, W)", 3: "(N, C, D, H, W) or (C, D, H, W)"}
 
 
@@ -117,7 +116,7 @@ def max_pool1d(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window of a row, as ``max_pool2d`` of images one row high.
 
     Args:
@@ -150,7 +149,7 @@ def max_pool3d(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window of a volume: of planes, then along the depth.
 
     Args:
@@ -322,7 +321,7 @@ def adaptive_avg_pool3d(input: TensorLike, output_size: int | Sequence[int | Non
 
 def _adaptive_maximum(
     what: str, input: TensorLike, output_size: int | Sequence[int | None] | None, axes: int, places: bool
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The maxima of windows of one length: each axis is read so that windows follow on each other, where shorter ones
     have their last element again."""
     o = FUNCTIONS
@@ -366,7 +365,7 @@ def _places_read(found: Tensor, reads: Sequence[Array | None], sizes: Sequence[i
 @shown_as("SqueezeBackward1")
 def adaptive_max_pool1d(
     input: TensorLike, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over windows that share a row out evenly.
 
     Args:
@@ -387,7 +386,7 @@ def adaptive_max_pool1d(
 @shown_as("AdaptiveMaxPool2DBackward0")
 def adaptive_max_pool2d(
     input: TensorLike, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over windows that share an image out evenly: window i covers [⌊i·H/OH⌋, ⌈(i+1)·H/OH⌉).
 
     Args:
@@ -410,7 +409,7 @@ def adaptive_max_pool2d(
 @shown_as("AdaptiveMaxPool3DBackward0")
 def adaptive_max_pool3d(
     input: TensorLike, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-) -> Pooled:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima over windows that share a volume out evenly.
 
     Args:
