@@ -24,6 +24,7 @@ from staticgrad.base.phases import goes_on, phase
 from staticgrad.compiler.machine.target import Target
 
 LEVEL, QUICK_LEVEL = 2, 0  # of optimization in the code generator
+SHORT = 50_000  # characters: less is not worth a second thread, some hundredths of a second
 ALONE = ("wasm32", "wasm64")  # of which LLVM compiles one module at a time: several at once have hung
 ASSEMBLY, OBJECT = range(2)  # what a target machine emits
 
@@ -210,7 +211,7 @@ def objects(texts: Sequence[str], target: Target, *, quick: bool | Sequence[bool
     """
     levels = [quick] * len(texts) if isinstance(quick, bool) else quick
     with lock:
-        if len(texts) <= 1 or target.isa.arch in ALONE:
+        if len(texts) <= 1 or sum(map(len, texts)) < SHORT or target.isa.arch in ALONE:
             each = zip(texts, levels, strict=True)
             return tuple(_compiled(text, _kept_machine(target, level), OBJECT) for text, level in each)
         return _side_by_side(texts, target, levels)

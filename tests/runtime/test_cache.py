@@ -158,7 +158,7 @@ def test_the_command_says_what_is_kept_and_drops_it(fresh: Path, capsys: pytest.
     NativeModule(TEXT, current_target())
     assert main(["cache", "--clear"]) == 0
     said = capsys.readouterr().out
-    assert f"{fresh}: 1 programs" in said
+    assert f"{fresh}: 1 entries" in said
     assert "dropped 1" in said
     assert cache.entries(str(fresh)) == []
 
