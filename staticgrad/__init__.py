@@ -112,7 +112,9 @@ if TYPE_CHECKING:
         cumulative_sum,
         diff,
     )
+    from staticgrad.ops.curves import gradient, interp, trapezoid
     from staticgrad.ops.custom import custom_gradient, once_differentiable
+    from staticgrad.ops.distinct import nonzero, unique
     from staticgrad.ops.effects import (
         assert_,
         assign,
@@ -144,6 +146,7 @@ if TYPE_CHECKING:
     )
     from staticgrad.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, ive
     from staticgrad.ops.elementwise.bits import bitcast, clz, nextafter, popcount
+    from staticgrad.ops.elementwise.closeness import allclose, isclose, nan_to_num
     from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
@@ -221,6 +224,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.sorting import (
         argsort,
         isin,
+        lexsort,
         searchsorted,
         sort,
         topk,
@@ -243,6 +247,18 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
+    from staticgrad.ops.statistics import (
+        average,
+        bincount,
+        corrcoef,
+        cov,
+        digitize,
+        histogram,
+        median,
+        percentile,
+        ptp,
+        quantile,
+    )
     from staticgrad.ops.variables import (
         Variable,
     )
@@ -253,6 +269,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.views.repeating import repeat, tile
     from staticgrad.ops.views.reshaping import expand_dims, flatten, reshape, squeeze
     from staticgrad.ops.views.slicing import flip
+    from staticgrad.ops.views.stacking import column_stack, diag, dstack, hstack, vstack
     from staticgrad.runtime.callers.cfunction import CFunction
     from staticgrad.runtime.export.export import export
     from staticgrad.runtime.export.loaded import load
@@ -354,6 +371,7 @@ __all__ = [
     "acosh",
     "add",
     "all",
+    "allclose",
     "any",
     "arange",
     "argmax",
@@ -369,9 +387,11 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "average",
     "betainc",
     "betaln",
     "bfloat16",
+    "bincount",
     "bitcast",
     "bitwise_and",
     "bitwise_invert",
@@ -389,24 +409,30 @@ __all__ = [
     "checkpoint",
     "clip",
     "clz",
+    "column_stack",
     "concat",
     "cond",
     "constant",
     "control_dependencies",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "count_nonzero",
+    "cov",
     "cummax",
     "cummin",
     "cumulative_prod",
     "cumulative_sum",
     "custom_gradient",
+    "diag",
     "diff",
     "digamma",
+    "digitize",
     "dim",
     "distributed",
     "divide",
+    "dstack",
     "e",
     "einsum",
     "empty",
@@ -438,11 +464,14 @@ __all__ = [
     "gammainc",
     "gammaincc",
     "get_default_graph",
+    "gradient",
     "gradients",
     "greater",
     "greater_equal",
     "group",
     "hessian",
+    "histogram",
+    "hstack",
     "hvp",
     "hypot",
     "i0",
@@ -457,8 +486,10 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "interp",
     "iota",
     "is_grad_enabled",
+    "isclose",
     "isdtype",
     "isfinite",
     "isin",
@@ -471,6 +502,7 @@ __all__ = [
     "kron",
     "less",
     "less_equal",
+    "lexsort",
     "lgamma",
     "linalg",
     "linspace",
@@ -495,6 +527,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "median",
     "meshgrid",
     "min",
     "minimize",
@@ -502,6 +535,7 @@ __all__ = [
     "moveaxis",
     "multiply",
     "nan",
+    "nan_to_num",
     "ndtr",
     "ndtri",
     "negative",
@@ -510,6 +544,7 @@ __all__ = [
     "nextafter",
     "nn",
     "no_grad",
+    "nonzero",
     "not_equal",
     "once_differentiable",
     "ones",
@@ -518,6 +553,7 @@ __all__ = [
     "outer",
     "pad",
     "parse",
+    "percentile",
     "permute_dims",
     "pi",
     "placeholder",
@@ -527,7 +563,9 @@ __all__ = [
     "pow",
     "print",
     "prod",
+    "ptp",
     "py_call",
+    "quantile",
     "random",
     "reciprocal",
     "remainder",
@@ -568,6 +606,7 @@ __all__ = [
     "tile",
     "topk",
     "transpose",
+    "trapezoid",
     "tril",
     "triu",
     "trunc",
@@ -575,11 +614,13 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique",
     "unstack",
     "value_and_grad",
     "var",
     "vecdot",
     "vmap",
+    "vstack",
     "where",
     "while_loop",
     "xlog1py",

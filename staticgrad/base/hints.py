@@ -282,11 +282,11 @@ CONVERSIONS = {
 RENAMED = {
     "absolute": "abs", "fabs": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arccosh": "acosh",
     "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "around": "round",
-    "rint": "round", "fix": "trunc", "concatenate": "concat", "vstack": "concat", "hstack": "concat",
-    "cumprod": "cumulative_prod", "cumsum": "cumulative_sum", "diag": "linalg.diagonal", "dot": "matmul",
+    "rint": "round", "fix": "trunc", "concatenate": "concat",
+    "cumprod": "cumulative_prod", "cumsum": "cumulative_sum", "dot": "matmul",
     "inner": "tensordot", "vdot": "vecdot", "fmax": "maximum", "fmin": "minimum", "invert": "bitwise_invert",
     "norm": "linalg.vector_norm", "ravel": "flatten", "array_split": "split", "put_along_axis": "scatter",
-    "put": "scatter", "choose": "where", "select": "where", "nonzero": "where", "average": "mean", "copy": "identity",
+    "put": "scatter", "choose": "where", "select": "where", "copy": "identity",
     "array": "constant", "fliplr": "flip", "flipud": "flip", "array_equal": "equal", "cond": "linalg.svdvals",
 }  # fmt: skip
 PLACES = ("staticgrad", *(f"staticgrad.{name}" for name in ("nn", "optim", "linalg", "random", "init", "nest")))

@@ -16,7 +16,9 @@ DEFINED = {
     "contraction": "dot linear matmul outer tensordot vecdot",
     "convolution": "conv1d conv2d conv3d conv_transpose2d convolution convolution_input_grad convolution_weight_grad",
     "cumulative": "cumulative_prod cumulative_sum diff product_of_others",
+    "curves": "gradient interp trapezoid",
     "custom": "custom_gradient once_differentiable",
+    "distinct": "nonzero unique",
     "distributions": "",
     "einsum": "einsum",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
@@ -28,9 +30,10 @@ DEFINED = {
     "reductions": "all any count_nonzero max min prod sum unbroadcast",
     "scans": "associative_scan cummax cummin logcumsumexp",
     "sizes": "shape size_value",
-    "sorting": "argsort isin searchsorted sort topk",
+    "sorting": "argsort isin lexsort searchsorted sort topk",
     "sources": "accumulated_grad arange asarray constant empty empty_like eye full full_like iota linspace ones"
     " ones_like placeholder zeros zeros_like",
+    "statistics": "average bincount corrcoef cov digitize histogram median percentile ptp quantile",
     "transposed": "conv_transpose1d conv_transpose3d",
     "variables": "Variable",
     "windows": "adaptive_avg_pool2d avg_pool2d fold max_pool2d window",
@@ -43,6 +46,7 @@ DEFINED = {
     " multiply_zeros negative positive pow reciprocal remainder sign signbit square subtract",
     "elementwise.bessel": "i0 i0e i1 i1e iv ive",
     "elementwise.bits": "bitcast clz nextafter popcount",
+    "elementwise.closeness": "allclose isclose nan_to_num",
     "elementwise.comparison": "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor"
     " equal greater greater_equal isfinite isinf isnan less less_equal logical_and logical_not logical_or logical_xor"
     " not_equal",
@@ -92,6 +96,7 @@ DEFINED = {
     "views.repeating": "repeat tile",
     "views.reshaping": "expand_dims flatten reshape shards squeeze",
     "views.slicing": "flip pad_with",
+    "views.stacking": "column_stack diag dstack hstack vstack",
 }
 MODULES = tuple(f"{__name__}.{module}" for module in DEFINED)
 

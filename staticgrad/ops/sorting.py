@@ -18,6 +18,7 @@ from staticgrad.graph.lifting import TensorLike, graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import operands
+from staticgrad.ops.elementwise.copies import widened
 
 
 @frozen
@@ -166,6 +167,38 @@ def argsort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: 
         array([0, 2, 1])
     """
     return _sorted("argsort", x, axis, descending)[1]
+
+
+@public
+def lexsort(keys: Sequence[TensorLike] | Tensor, axis: int = -1) -> Tensor:
+    """The int64 indices that put elements in order along ``axis`` by several keys: by the last one, those that are
+    equal there by the one before it, and so on; those that are equal in all in increasing order.
+
+    Args:
+        keys: a list of tensors of one shape, or a tensor of which axis 0 goes over them.
+
+    Raises:
+        GraphError: no key, or keys of several shapes.
+
+    Example:
+        >>> surnames, names = np.array([2, 0, 2]), np.array([1, 5, 0])
+        >>> sg.Session().run(sg.lexsort([names, surnames]))
+        array([1, 2, 0])
+    """
+    o = FUNCTIONS
+    rows = list(o.unstack(keys)) if isinstance(keys, Tensor) else list(keys)
+    graph = graph_of(rows)
+    with graph:
+        found = widened([lift(row, graph) for row in rows])
+        sizes = [{n for n in sizes if isinstance(n, int)} for sizes in zip(*(row.shape for row in found), strict=False)]
+        if len({row.ndim for row in found}) != 1 or any(len(known) > 1 for known in sizes):
+            raise GraphError(f"lexsort: expected keys of one shape, actual {', '.join(str(row.type) for row in found)}")
+        order = argsort(found[0], axis)
+        place = normalize_axis(axis, order.ndim, "lexsort")
+        for key in found[1:]:
+            finer = argsort(o.gather(key, *_grid(o, order, place)), place)
+            order = o.gather(order, *_grid(o, finer, place))
+        return order
 
 
 # -- the first of them ------------------------------------------------------------------------------------------------

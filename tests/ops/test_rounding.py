@@ -21,6 +21,7 @@ Call = Callable[..., Any]
 SQUARE, ROWS, IMAGE, IMAGES = (4, 4), (6, 5), (1, 2, 6, 6), (1, 2, 4, 4, 4)
 TARGETS = np.arange(6) % 5
 OF_ONE = """
+corrcoef cov diag median nan_to_num ptp
 erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc
 abs acos acosh argmax argmin argsort asin asinh atan atanh ceil cos cosh count_nonzero digamma erf erfc erfinv exp exp2
 expm1 floor flip identity i0 i0e i1 i1e isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative
@@ -32,6 +33,7 @@ empty_like unstack shape asarray matrix_norm vector_norm svd svdvals qr diagonal
 cholesky eigh eigvalsh expm logm sqrtm lu lu_factor
 """
 OF_TWO = """
+allclose isclose
 xlog1py xlogy
 add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive kron less
 less_equal
@@ -79,6 +81,21 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "reshape": ((SQUARE,), lambda x: sg.reshape(x, (-1, 2))),
     "roll": ((SQUARE,), lambda x: sg.roll(x, 1)),
     "scatter": ((SQUARE, SQUARE), lambda x, y: sg.scatter(x, np.zeros(4, int), y, mode="add")),
+    "digitize": ((SQUARE, (9,)), None),
+    "histogram": ((ROWS,), lambda x: sg.histogram(x, 3, density=True)),
+    "interp": ((SQUARE, (9,), (9,)), lambda *xs: sg.interp(*xs, left=0.5)),
+    "gradient": ((SQUARE,), lambda x: sg.gradient(x, 0.1, edge_order=2)),
+    "trapezoid": ((SQUARE, SQUARE), None),
+    "average": ((SQUARE, SQUARE), lambda x, w: sg.average(x, 0, w)),
+    "percentile": ((SQUARE,), lambda x: sg.percentile(x, [3, 50], axis=1)),
+    "quantile": ((SQUARE, ()), lambda x, q: sg.quantile(x, q)),
+    "lexsort": ((SQUARE, SQUARE), lambda *xs: sg.lexsort(xs)),
+    "nonzero": ((SQUARE,), lambda x: sg.nonzero(x, size=3)),
+    "unique": ((SQUARE,), lambda x: sg.unique(x, size=3)),
+    **{
+        name: ((SQUARE, SQUARE), lambda *xs, name=name: getattr(sg, name)(xs))
+        for name in ("vstack", "hstack", "dstack", "column_stack")
+    },
     "searchsorted": (((9,), (4,)), None),
     "solve_triangular": ((SQUARE, SQUARE), None),
     "split": ((SQUARE,), lambda x: sg.split(x, 2)),
@@ -155,7 +172,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
 }
 NOT_OF_FLOATS = """
 Variable assert_ assign bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
-associative_scan clz popcount accumulated_grad
+associative_scan bincount clz popcount accumulated_grad
 can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad export finfo
 function get_default_graph is_grad_enabled load load_graph save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call
