@@ -19,7 +19,9 @@ from staticgrad.ops.elementwise.copies import rounded_once
 
 if TYPE_CHECKING:
     from staticgrad.nn.padding import pad
+    from staticgrad.nn.patches import fold, unfold
     from staticgrad.nn.resizing import interpolate
+    from staticgrad.nn.sampling import affine_grid, grid_sample
     from staticgrad.ops.contraction import linear
     from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
     from staticgrad.ops.elementwise.activations import (
@@ -65,7 +67,14 @@ if TYPE_CHECKING:
 
     logsigmoid = log_sigmoid
 
-_COMPOSED = {"interpolate": "staticgrad.nn.resizing", "pad": "staticgrad.nn.padding"}
+_COMPOSED = {
+    "affine_grid": "staticgrad.nn.sampling",
+    "fold": "staticgrad.nn.patches",
+    "grid_sample": "staticgrad.nn.sampling",
+    "interpolate": "staticgrad.nn.resizing",
+    "pad": "staticgrad.nn.padding",
+    "unfold": "staticgrad.nn.patches",
+}
 _OTHER_NAMES = {"logsigmoid": "log_sigmoid"}
 
 
@@ -113,11 +122,12 @@ def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-1
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cross_entropy", "dropout", "elu", "embedding", "gelu", "group_norm", "hardsigmoid",
-    "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "log_sigmoid", "log_softmax", "logsigmoid", "max_pool1d", "max_pool2d", "max_pool3d", "mish", "mse_loss",
-    "nll_loss", "normalize", "one_hot", "pad", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu",
-    "sigmoid", "silu", "smooth_l1_loss", "softmax", "softplus", "softsign", "tanh",
+    "adaptive_max_pool3d", "affine_grid", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "cross_entropy", "dropout", "elu", "embedding", "fold", "gelu",
+    "grid_sample", "group_norm", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div",
+    "l1_loss", "layer_norm", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "logsigmoid", "max_pool1d",
+    "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "relu", "relu6",
+    "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softplus",
+    "softsign", "tanh", "unfold",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +43,7 @@ def agree(
     for got, want in zip(values, wanted, strict=True):
         np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-12, atol=1e-12)
     for got, x in zip(slopes, xs, strict=True):
+        got = np.zeros(x.shape) if got is None else got  # PyTorch has zeros where nothing depends
         np.testing.assert_allclose(got, x.grad.numpy(), rtol=1e-12, atol=1e-12)
 
 
@@ -76,10 +78,45 @@ def transposed() -> Iterator[Case]:
             yield f"conv_transpose{axes}d", how, shapes
 
 
-@pytest.mark.parametrize("name", sorted({case[0] for case in (*pools(), *transposed())}))
-def test_pools_and_transposed_convolutions_are_pytorchs(name: str) -> None:
+def sampled() -> Iterator[Case]:
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for corners in (False, True):
+                how = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+                yield "grid_sample", how, ((2, 3, 4, 5), (2, 6, 7, 2))
+                if mode != "bicubic":
+                    yield "grid_sample", how, ((2, 2, 3, 4, 5), (2, 3, 3, 4, 3))
+    for corners in (False, True):
+        yield "affine_grid", {"size": (2, 1, 3, 4), "align_corners": corners}, ((2, 2, 3),)
+        yield "affine_grid", {"size": (2, 1, 3, 4, 2), "align_corners": corners}, ((2, 3, 4),)
+
+
+def patches() -> Iterator[Case]:
+    for kernel, dilation, padding, stride in ((2, 1, 0, 1), ((3, 2), (1, 2), (1, 0), (2, 1)), (3, 2, 2, 2)):
+        how = {"kernel_size": kernel, "dilation": dilation, "padding": padding, "stride": stride}
+        yield "unfold", how, ((2, 3, 9, 8),)
+        _, taps, columns = nn.unfold(torch.zeros(1, 1, 9, 8), **how).shape
+        for batch in ((), (2,)):
+            yield "fold", {**how, "output_size": (9, 8)}, ((*batch, 3 * taps, columns),)
+
+
+def resized() -> Iterator[Case]:
+    for mode, axes in (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)):
+        for corners in (False, True):
+            for how in ({"size": (5, 13, 4)[:axes]}, {"scale_factor": 1.7}, {"scale_factor": 0.6}):
+                yield "interpolate", {**how, "mode": mode, "align_corners": corners}, (SIZES[axes],)
+    for antialias in ({"size": (5, 13)}, {"scale_factor": 0.6}):
+        yield "interpolate", {**antialias, "mode": "bicubic", "antialias": True}, (SIZES[2],)
+
+
+def all_cases() -> Iterator[Case]:
+    return itertools.chain(pools(), transposed(), sampled(), patches(), resized())
+
+
+@pytest.mark.parametrize("name", sorted({case[0] for case in all_cases()}))
+def test_functions_are_pytorchs(name: str) -> None:
     """Of random elements, and of small integers, many of which are equal."""
-    for number, (function, options, shapes) in enumerate((*pools(), *transposed())):
+    for number, (function, options, shapes) in enumerate(all_cases()):
         if function != name:
             continue
         rng = np.random.default_rng(number)

@@ -117,6 +117,10 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
         for axes in (1, 2, 3)
         if (kind, axes) not in (("avg", 2), ("max", 2), ("adaptive_avg", 2))
     },
+    "fold": (((8, 9),), lambda x: sg.nn.fold(x, 4, 2)),
+    "unfold": ((IMAGE,), lambda x: sg.nn.unfold(x, 2)),
+    "grid_sample": ((IMAGE, (1, 3, 3, 2)), lambda x, grid: sg.nn.grid_sample(x, grid, "bicubic")),
+    "affine_grid": (((1, 2, 3),), lambda theta: sg.nn.affine_grid(theta, (1, 1, 3, 3))),
     "conv_transpose1d": (((1, 2, 9), (2, 3, 3), (3,)), None),
     "conv_transpose3d": ((IMAGES, (2, 3, 3, 3, 3), (3,)), None),
     "avg_pool2d": ((IMAGE,), lambda x: sg.nn.avg_pool2d(x, 3, padding=1, count_include_pad=False)),

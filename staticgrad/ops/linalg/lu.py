@@ -66,15 +66,19 @@ def _lu_reference(attrs: NoAttributes, x: Array) -> tuple[Array, Array]:
     return factors.reshape(x.shape).astype(x.dtype), rows.reshape(x.shape[:-1])
 
 
+def _places(o: Namespace, rows: Tensor) -> list[Tensor]:
+    """Indices of whole rows of matrices: of the batch, then the rows."""
+    return [*(o.iota(rows.shape, axis) for axis in range(rows.ndim - 1)), rows]
+
+
 def _moved(o: Namespace, x: Tensor, rows: Tensor) -> Tensor:
-    """The rows of matrices in another order."""
-    return o.take_along_axis(x, o.expand_dims(rows, -1), -2)
+    """The rows of matrices in the order that elimination found."""
+    return o.gather(x, *_places(o, rows))
 
 
 def _moved_back(o: Namespace, x: Tensor, rows: Tensor) -> Tensor:
     """The transpose of ``_moved``."""
-    grid = [o.iota(rows.shape, axis) for axis in range(rows.ndim - 1)]
-    return o.scatter_add(o.zeros_like(x), x, *grid, rows)
+    return o.scatter_add(o.zeros_like(x), x, *_places(o, rows))
 
 
 def _expand_lu(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
@@ -301,6 +305,7 @@ def lu_solve(lu: TensorLike, permutation: TensorLike, b: TensorLike, *, transpos
 
     Raises:
         GraphError: sizes that do not agree.
+        BoundsError: the permutation names a row that is not there.
 
     Example:
         >>> lu, _, permutation = sg.linalg.lu_factor(np.array([[1.0, 1.0], [1.0, 2.0]]))
@@ -325,8 +330,10 @@ def lu_solve(lu: TensorLike, permutation: TensorLike, b: TensorLike, *, transpos
     def solution(a: Tensor, b: Tensor) -> Tensor:
         if transposed:
             x = triangular(a, b, lower=False, transposed=True)
-            return _moved_back(o, triangular(a, x, lower=True, transposed=True, unit=True), rows)
-        return triangular(a, triangular(a, _moved(o, b, rows), lower=True, unit=True), lower=False)
+            x = triangular(a, x, lower=True, transposed=True, unit=True)
+            return o.index_add(o.zeros_like(x), x, *_places(o, rows), what=what)
+        x = triangular(a, o.index(b, *_places(o, rows), what=what), lower=True, unit=True)
+        return triangular(a, x, lower=False)
 
     x = rounded_once(solution, a, right)
     return o.squeeze(x, -1) if vector else x
