@@ -1,0 +1,24 @@
+"""ONNX models, declared here and written from here: see ``staticgrad.onnx``."""
+
+try:
+    import onnx as _  # noqa: F401
+except ImportError as error:
+    raise ImportError("staticgrad.onnx needs ONNX: pip install '.[onnx]' in a checkout") from error
+
+from staticgrad.bridges.onnx import (
+    control,
+    elementwise,
+    images,
+    indexing,
+    matrices,
+    normalisation,
+    recurrent,
+    reductions,
+    shapes,
+    windows,
+)
+
+__all__ = [
+    "control", "elementwise", "images", "indexing", "matrices", "normalisation", "recurrent", "reductions", "shapes",
+    "windows",
+]  # fmt: skip

@@ -1,0 +1,170 @@
+"""The backend by which ONNX's own tools run models: ``prepare``, ``run_model``, ``run_node``.
+
+Input: a model, then arrays. Output: arrays. A program is made for each combination of shapes, and for each value of the
+inputs that steer shapes, which are found when a conversion asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from staticgrad.bridges.arrays import LARGEST_KNOWN
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.model import OnnxModule, OnnxProgram, message_of, program_of
+from staticgrad.bridges.onnx.program import SHORT_INTEGERS, Body, OnnxNode
+from staticgrad.graph.graph import Graph
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.runtime.session.session import Session
+
+Key = tuple[Any, ...]
+
+
+class StaticgradRep(BackendRep):
+    """A model that is ready to be run."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Representations are made by ``prepare``."""
+        self._program = program_of(model)
+        self._steering: set[str] = set()  # the inputs on whose values shapes depend
+        self._made: dict[Key, Any] = {}
+
+    def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
+        """The outputs for these inputs: an array for each in order, or a mapping by name.
+
+        Raises:
+            UnsupportedError: operators on these operands, or shapes that depend on what the model computes of them.
+        """
+        arrays = self._named(inputs)
+        key = self._key(arrays)
+        if key not in self._made:
+            made = self._compiled(arrays)
+            key = self._key(arrays)
+            self._made[key] = made
+        feeds, executable = self._made[key]
+        results = executable(*(arrays[name] for name in feeds))
+        names = self._program.body.outputs
+        typed = [_as_declared(self._program.outputs[name], value) for name, value in zip(names, results)]
+        return namedtupledict("Outputs", names)(*typed)  # type: ignore[return-value]
+
+    def _named(self, inputs: Any) -> dict[str, np.ndarray]:
+        names = list(self._program.inputs)
+        if isinstance(inputs, Mapping):
+            given: Mapping[str, Any] = inputs
+        else:
+            given = dict(zip(names, inputs if isinstance(inputs, (list, tuple)) else [inputs]))
+        return {name: _widened(np.asarray(value)) for name, value in given.items()}
+
+    def _key(self, arrays: Mapping[str, np.ndarray]) -> Key:
+        values = ((name, arrays[name].tobytes()) for name in sorted(self._steering))
+        return tuple((name, x.shape, x.dtype) for name, x in arrays.items()), tuple(values)
+
+    def _compiled(self, arrays: Mapping[str, np.ndarray]) -> tuple[list[str], Any]:
+        """A program for inputs of these shapes, and for the values of those that steer shapes."""
+        while True:
+            try:
+                return self._declared(arrays)
+            except RefusedError as error:
+                if error.needs is None:
+                    raise
+                needed = dependencies([error.needs] if isinstance(error.needs, str) else error.needs, self._program.body)
+                found = {name for name in needed if name in arrays and arrays[name].size <= LARGEST_KNOWN}
+                if not found - self._steering:
+                    raise
+                self._steering |= found
+
+    def _declared(self, arrays: Mapping[str, np.ndarray]) -> tuple[list[str], Any]:
+        with Graph() as graph:
+            feeds = {name: o.placeholder(x.shape, x.dtype) for name, x in arrays.items() if name not in self._steering}
+            results = OnnxModule(self._program).results({**arrays, **feeds})
+        return list(feeds), Session(graph).compile(results, list(feeds.values()))
+
+
+def dependencies(names: Iterable[str], body: Body) -> set[str]:
+    """The names that the nodes of a body, and those of bodies in it, compute these names of, and these."""
+    makers: dict[str, Sequence[str]] = {}
+    _enter(body, makers)
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += makers.get(name, ())
+    return found
+
+
+def _enter(body: Body, makers: dict[str, Sequence[str]]) -> None:
+    for node in body.nodes:
+        assert isinstance(node, OnnxNode)
+        makers.update(dict.fromkeys(node.outputs, list(filter(None, node.inputs))))
+        for inner in node.attributes.values():
+            if isinstance(inner, Body):
+                makers.update(dict.fromkeys(inner.inputs, list(filter(None, node.inputs))))
+                makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
+                _enter(inner, makers)
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
+
+
+def _as_declared(info: onnx.ValueInfoProto, value: np.ndarray) -> np.ndarray:
+    """A result in the dtype that ONNX's arrays of the declared type have."""
+    return value.astype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type), copy=False)
+
+
+class StaticgradBackend(Backend):
+    """ONNX's backend interface on staticgrad."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
+        """True if nothing in a model is known not to be supported."""
+        try:
+            program_of(model)
+        except RefusedError:
+            return False
+        return cls.supports_device(device)
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **options: Any) -> StaticgradRep:
+        """A model that is ready to be run.
+
+        Raises:
+            UnsupportedError: operators, types of elements or versions that are not supported, all of them.
+        """
+        super().prepare(message_of(model), device, **options)
+        return StaticgradRep(message_of(model))
+
+    @classmethod
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
+    ) -> tuple[Any, ...]:
+        """The outputs of one node."""
+        super().run_node(node, inputs, device, outputs_info, **options)
+        arrays = [np.asarray(value) for value in inputs]
+        names = [name for name in node.input if name]
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for name, x in zip(names, arrays, strict=True)
+        ]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", infos, outputs)
+        version = options.get("opset_version", onnx.defs.onnx_opset_version())
+        model = onnx.shape_inference.infer_shapes(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+        )
+        return cls.prepare(model, device).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """True of the processor."""
+        return device.partition(":")[0] == "CPU"
+
+
+__all__ = ["OnnxProgram", "StaticgradBackend", "StaticgradRep"]

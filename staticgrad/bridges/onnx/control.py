@@ -1,0 +1,122 @@
+"""ONNX's branches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base.errors import GraphError
+from staticgrad.base.types import bool_, int64
+from staticgrad.bridges.arrays import as_tensor, cast
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.dialect import Translation, converts, tensors
+from staticgrad.bridges.onnx.program import OnnxNode
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+
+MOST_TURNS = 256  # of a loop that is unrolled, since what it carries changes its shape
+
+
+@converts("If")
+def branch(at: Translation, node: OnnxNode) -> Any:
+    bodies = node.attr("then_branch"), node.attr("else_branch")
+    if at.is_known(node.inputs[0]):
+        return at.call(bodies[0 if np.all(at.value(node.inputs[0])) else 1], [])
+    condition = o.reshape(at.tensor(node.inputs[0]), ())
+    return o.cond(condition, *(lambda body=body: tensors(at.call(body, [])) for body in bodies))
+
+
+class _Ends(Exception):
+    """The body of a loop decides whether it goes on."""
+
+
+@converts("Loop")
+def loop(at: Translation, node: OnnxNode) -> list[Any]:
+    body = node.attr("body")
+    limit = at.value(node.inputs[0]) if node.has(0) else None
+    begins = at.value(node.inputs[1]) if node.has(1) else np.array(True)
+    carried = [at.value(name) for name in node.inputs[2:]]
+    count = len(carried)
+    if isinstance(limit, Tensor) or limit is None or isinstance(begins, Tensor):
+        return _until(at, node, limit, begins, carried)
+    turns = int(np.ravel(limit)[0]) if np.all(begins) else 0
+
+    def counted(state: Any, number: Tensor) -> Any:
+        going, *results = at.call(body, [number, np.array(True), *state])
+        if isinstance(going, Tensor) or not np.all(going):
+            raise _Ends
+        results = tensors(results)
+        return results[:count], results[count:]
+
+    try:
+        first = tensors(carried)
+        if turns == 0:
+            raise GraphError("a loop without turns")
+        final, stacked = o.scan(counted, first, o.arange(turns), length=turns)
+        return [*final, *stacked]
+    except _Ends:
+        if turns <= MOST_TURNS and (found := _unrolled(at, node, turns, carried)) is not None:
+            return found
+        return _until(at, node, limit, begins, carried)
+    except (GraphError, RefusedError):
+        if turns > MOST_TURNS or (found := _unrolled(at, node, turns, carried)) is None:
+            raise
+        return found
+
+
+def _unrolled(at: Translation, node: OnnxNode, turns: int, carried: Sequence[Any]) -> list[Any] | None:
+    """The results of a loop, turn by turn; None if its condition is not known."""
+    body, state, rows = node.attr("body"), list(carried), list[list[Any]]()
+    for number in range(turns):
+        going, *results = at.call(body, [np.array(number, np.int64), np.array(True), *state])
+        if isinstance(going, Tensor):
+            return None
+        state = results[: len(state)]
+        rows.append(results[len(state) :])
+        if not np.all(going):
+            break
+    if not rows and len(node.outputs) > len(carried):
+        raise RefusedError("the shape of what a loop without turns gives is not known")
+    return [*state, *(o.stack(tensors(column)) for column in zip(*rows))]
+
+
+def _until(at: Translation, node: OnnxNode, limit: Any, begins: Any, carried: Sequence[Any]) -> list[Any]:
+    """A loop that only a run ends."""
+    body = node.attr("body")
+    if len(body.outputs) - 1 > len(carried):
+        raise RefusedError("how many rows a loop gives depends on values that only a run knows")
+    going = o.reshape(as_tensor(np.asarray(begins)) if not isinstance(begins, Tensor) else begins, ())
+    end = None if limit is None else o.reshape(cast(as_tensor(limit), int64), ())
+
+    def goes_on(state: Any) -> Tensor:
+        return state[1] if end is None else o.logical_and(state[1], state[0] < end)
+
+    def turn(state: Any) -> Any:
+        number, going, values = state
+        again, *results = tensors(at.call(body, [number, going, *values]))
+        return number + 1, cast(o.reshape(again, ()), bool_), results
+
+    _, _, values = o.while_loop(goes_on, turn, (o.constant(0, int64), going, tensors(carried)))
+    return list(values)
+
+
+@converts("Scan")
+def scan(at: Translation, node: OnnxNode) -> list[Any]:
+    if node.opset < 9:
+        raise RefusedError("a scan over batches (opset 8) is not converted")
+    body, count = node.attr("body"), node.attr("num_scan_inputs")
+    given = at.tensors(node.inputs)
+    states, rows = given[: len(given) - count], given[len(given) - count :]
+    outputs = len(body.outputs) - len(states)
+    axes, turned = node.attr("scan_input_axes", [0] * count), node.attr("scan_input_directions", [0] * count)
+    rows = [o.flip(o.moveaxis(x, axis, 0), 0) if back else o.moveaxis(x, axis, 0) for x, axis, back in zip(rows, axes, turned)]
+
+    def turn(state: Any, now: Any) -> Any:
+        results = tensors(at.call(body, [*state, *now]))
+        return results[: len(states)], results[len(states) :]
+
+    final, stacked = o.scan(turn, states, rows)
+    axes, turned = node.attr("scan_output_axes", [0] * outputs), node.attr("scan_output_directions", [0] * outputs)
+    return [*final, *(o.moveaxis(o.flip(y, 0) if back else y, 0, axis) for y, axis, back in zip(stacked, axes, turned))]

@@ -1,0 +1,270 @@
+"""The dialect of ONNX: how its programs are walked, with the table of converters.
+
+Input: bodies of ``program.py`` and the values of their inputs. Output: tensors of the current graph. What is known when
+a program is converted (initializers of integers, shapes, and what is computed of these) is computed at once, by the
+same converters and the interpreter of graphs, so that shapes are numbers, or open sizes where inputs have such.
+
+An operator without a converter that ONNX defines as a function of others is converted as this function.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Dim, Size
+from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor
+from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
+from staticgrad.bridges.onnx import sizes
+from staticgrad.bridges.onnx.program import (
+    Body,
+    OnnxNode,
+    attribute_value,
+    dtype_for,
+    element_name,
+    function_body,
+    short_domain,
+    type_proto,
+)
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.interpreter import evaluate
+
+CONVERTERS = Converters()
+FUNCTION = "a function of ONNX's own"  # the key of operators that are defined by others
+
+DRAW = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+TYPED = ("dtype", "to", "output_dtype")  # attributes that name an element type
+
+
+def converts(*keys: Hashable) -> Callable[[Any], Any]:
+    """A decorator that enters a converter, of whose results those are kept that a node has."""
+
+    def enter(function: Any) -> Any:
+        def converted(at: Any, node: Any) -> list[Any]:
+            results = function(at, node)
+            return (list(results) if isinstance(results, (list, tuple)) else [results])[: len(node.outputs)]
+
+        CONVERTERS.enter(*keys)(converted)
+        return function
+
+    return enter
+
+
+@frozen
+class _Evaluated:
+    """A graph of constants, to be interpreted."""
+
+    graph: Graph
+    fetches: tuple[Tensor, ...]
+    feeds: tuple[Tensor, ...] = ()
+    effects: tuple[Node, ...] = ()
+
+
+class _Onnx(Dialect):
+    """A node is an ``OnnxNode``, a variable a name."""
+
+    system = "ONNX"
+    converters = CONVERTERS
+    lexical = True
+
+    def __init__(self) -> None:
+        self.types: dict[str, SourceType] = {}
+
+    def name(self, node: OnnxNode) -> str:
+        return node.key
+
+    def key(self, node: OnnxNode) -> str:
+        return node.key if node.key in CONVERTERS or schema_function(node) is None else FUNCTION
+
+    def operands(self, node: OnnxNode) -> Sequence[str]:
+        return [name for name in node.inputs if name]
+
+    def bodies(self, node: OnnxNode) -> Iterator[SourceBody]:
+        return (value for value in node.attributes.values() if isinstance(value, Body))
+
+    def objects_to(self, node: OnnxNode) -> Iterator[tuple[str, str]]:
+        yield from super().objects_to(node)
+        for name in TYPED:
+            value = node.attr(name)
+            if isinstance(value, int) and value and dtype_for(value) is None:
+                yield node.key, f"elements of {element_name(value)} are not supported"
+        for value in node.attributes.values():
+            if isinstance(value, onnx.TensorProto):
+                yield node.key, f"elements of {element_name(value.data_type)} are not supported"
+
+    def compute(self, node: OnnxNode, given: Sequence[Any]) -> Sequence[Any] | None:
+        if node.operator in DRAW or self.key(node) == FUNCTION or any(True for _ in self.bodies(node)):
+            return None  # their nodes become known one by one
+        if any(isinstance(value, np.ndarray) and value.dtype == object for value in given):
+            return sizes.compute(node, given)
+        if not all(isinstance(value, (np.ndarray, np.generic)) for value in given):
+            return None
+        return interpreted(node, given)
+
+
+class ModelDialect(_Onnx):
+    """The dialect of a model that declares types of some values."""
+
+    def __init__(self, types: Mapping[str, SourceType]) -> None:
+        self.types = dict(types)
+
+    def declared(self, variable: str) -> SourceType | None:
+        return self.types.get(variable)
+
+
+ONNX = _Onnx()
+
+
+def interpreted(node: OnnxNode, given: Sequence[Any]) -> list[Any] | None:
+    """The results of a node of known operands, by its converter and the interpreter; None if they are large."""
+    graph = Graph()
+    with graph:
+        scope = Translation(ONNX, dict(zip(ONNX.operands(node), given, strict=True)))
+        results = CONVERTERS[node.key](scope, node)
+        tensors = tuple(x for x in results if isinstance(x, Tensor))
+        if any(x.size > LARGEST_KNOWN for x in tensors):
+            return None
+        if not all(isinstance(x, (Tensor, np.ndarray, np.generic)) for x in results):
+            return None
+        values = iter(evaluate(_Evaluated(graph, tensors), (), _no_variable).values)
+    return [np.asarray(next(values)) if isinstance(x, Tensor) else x for x in results]
+
+
+def _no_variable(attributes: Any) -> Any:
+    raise GraphError("a constant depends on a variable")
+
+
+class Translation(SourceScope):
+    """The values of a body's names: tensors, arrays, arrays of sizes (objects, some of them open), sequences."""
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+
+    def tensor(self, variable: str) -> Tensor:
+        value = self.value(variable)
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return sizes.as_tensor(value)
+        if isinstance(value, (Tensor, np.ndarray, np.generic)):
+            return super().tensor(variable)
+        raise RefusedError(f"{variable} is no tensor")
+
+    def operand(self, node: OnnxNode, place: int) -> Tensor | None:
+        """The operand at this place; None if the node leaves it out."""
+        return self.tensor(node.inputs[place]) if node.has(place) else None
+
+    def operands(self, node: OnnxNode, count: int = 0) -> list[Any]:
+        """All operands, None in the place of those that are left out, and up to ``count`` in all."""
+        return [self.operand(node, place) for place in range(max(count, len(node.inputs)))]
+
+    def steering(self, node: OnnxNode, place: int, what: str = "the shape of the result") -> Any:
+        """The value of an operand that has to be known; None if the node leaves it out."""
+        return self.known(node.inputs[place], what) if node.has(place) else None
+
+    def numbers(self, node: OnnxNode, place: int, name: str = "", what: str = "the shape of the result") -> Any:
+        """Integers or sizes that an attribute of this name or an operand has, as a list; None if neither is there."""
+        value = node.attr(name) if name and name in node.attributes else self.steering(node, place, what)
+        return None if value is None else [_number(each) for each in np.ravel(np.asarray(value))]
+
+    def number(self, node: OnnxNode, place: int, name: str = "", what: str = "the shape of the result") -> Any:
+        found = self.numbers(node, place, name, what)
+        return None if not found else found[0]
+
+    # -- bodies -------------------------------------------------------------------------------------------------------
+
+    def call(self, body: SourceBody, values: Sequence[Any]) -> list[Any]:
+        """The results of a body that reads names around it."""
+        assert isinstance(body, Body)
+        scope = self.inner(body.inputs, values)
+        scope.values.update(body.constants)
+        return scope.walk(body)
+
+    def called(self, function: Body, values: Sequence[Any]) -> list[Any]:
+        """The results of a function, which knows its operands alone."""
+        scope = type(self)(ONNX, {})
+        scope.values = ChainMap({**function.constants, **dict(zip(function.inputs, values))})
+        return scope.walk(function)
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, Dim) else value.item() if isinstance(value, np.generic) else value
+
+
+def size(value: Any) -> Size:
+    """A size that is known, open or not."""
+    return value if isinstance(value, Dim) else int(value)
+
+
+# -- operators that ONNX defines by others ---------------------------------------------------------------------------
+
+
+def schema_of(node: OnnxNode) -> Any:
+    """ONNX's own description of a node's operator; None if it has none."""
+    try:
+        return onnx.defs.get_schema(node.operator, node.opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def schema_function(node: OnnxNode) -> Any:
+    """The description of an operator that has a definition by others; None of any other operator."""
+    schema = schema_of(node)
+    has = schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return schema if has else None
+
+
+@converts(FUNCTION)
+def defined(at: Translation, node: OnnxNode) -> list[Any]:
+    schema = schema_function(node)
+    given = [at.value(name) if name else None for name in node.inputs]
+    function = onnx.FunctionProto()
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= node.opset]
+        function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+    else:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+        types = [type_proto(*_type(value)).SerializeToString() if value is not None else b"" for value in given]
+        text = node.proto.SerializeToString()
+        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), text, types))
+    if not function.node:
+        raise RefusedError("ONNX's definition is not for these operands")
+    defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+    values = {name: attribute_value(value, node.opsets, {}) for name, value in defaults.items()}
+    body = function_body(function, node.opsets, {**values, **node.attributes})
+    given += [None] * (len(body.inputs) - len(given))
+    nodes = _without_missing(body, given)
+    return at.called(Body(body.inputs, nodes, body.outputs[: len(node.outputs)], {}), given)
+
+
+def _without_missing(body: Body, given: Sequence[Any]) -> list[OnnxNode]:
+    """The nodes of a function, with operands left out that its call leaves out."""
+    missing = {name for name, value in zip(body.inputs, given) if value is None}
+    return [
+        OnnxNode(
+            n.operator, n.domain, n.opset, tuple("" if x in missing else x for x in n.inputs), n.outputs, n.attributes,
+            n.place, n.proto, n.opsets,
+        )
+        for n in body.nodes
+    ]  # fmt: skip
+
+
+def _type(value: Any) -> tuple[np.dtype, Sequence[Any]]:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return np.dtype(np.int64), value.shape
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        return value.dtype, value.shape
+    raise RefusedError("an operand is no tensor")
+
+
+def tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [as_tensor(value) for value in values]
+
+
+__all__ = [
+    "CONVERTERS", "ONNX", "ModelDialect", "Translation", "converts", "interpreted", "short_domain", "size", "tensors",
+]  # fmt: skip

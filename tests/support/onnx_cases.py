@@ -1,0 +1,92 @@
+"""The node cases of ONNX's own backend test, run by ``staticgrad.onnx.backend``.
+
+``outcome`` gives "" for a case whose outputs are those that ONNX says, and else the reason why it is refused. As a
+program (``python tests/support/onnx_cases.py``) it runs all cases and tells how many fail and why; with
+``--update`` it writes the list of those that are refused.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REFUSED = Path(__file__).parents[1] / "data" / "onnx_refused.txt"
+
+
+def cases() -> list[Any]:
+    """All cases, by name."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sorted(load_model_tests(kind="node"), key=lambda case: case.name)
+
+
+def outcome(case: Any) -> str:
+    """"" if all outputs agree; the reason if the case is refused.
+
+    Raises:
+        AssertionError: outputs differ.
+    """
+    import staticgrad as sg
+    import staticgrad.onnx
+
+    try:
+        ready = staticgrad.onnx.backend.prepare(case.model)
+        for inputs, expected in case.data_sets:
+            actual = ready.run(list(inputs))
+            assert len(actual) == len(expected)
+            for ours, theirs in zip(actual, expected):
+                compare(ours, theirs, case.rtol, case.atol)
+    except sg.UnsupportedError as error:
+        ops = {f"{op.name}: {op.reason}" for op in error.ops}
+        return "; ".join(sorted(ops)) or error.reason
+    return ""
+
+
+def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
+    expected = np.asarray(expected)
+    assert actual.dtype == expected.dtype, f"dtype: expected {expected.dtype}, actual {actual.dtype}"
+    assert actual.shape == expected.shape, f"shape: expected {expected.shape}, actual {actual.shape}"
+    if expected.dtype.kind == "V" or expected.dtype.itemsize < 4:
+        actual, expected = actual.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def sweep(names: Sequence[str] = ()) -> dict[str, tuple[str, str]]:
+    """Each case's name, with what came of it: "passes", "refused" or "fails", and why."""
+    found = {}
+    for case in cases():
+        if names and not any(part in case.name for part in names):
+            continue
+        try:
+            reason = outcome(case)
+            found[case.name] = ("refused", reason) if reason else ("passes", "")
+        except Exception as error:
+            found[case.name] = ("fails", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}")
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    os.environ.setdefault("STATICGRAD_BACKEND", "reference")
+    found = sweep([each for each in arguments if not each.startswith("-")])
+    for kind in ("fails", "refused"):
+        print(f"--- {kind}")
+        reasons = collections.defaultdict(list)
+        for name, (what, why) in found.items():
+            if what == kind:
+                reasons[why].append(name)
+        for why, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+            print(f"{len(names):4} {why}  [{', '.join(names[:4])}]")
+    print(collections.Counter(what for what, _ in found.values()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
