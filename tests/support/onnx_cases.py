@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 REFUSED = Path(__file__).parents[1] / "data" / "onnx_refused.txt"
 
@@ -52,7 +53,7 @@ def outcome(case: Any) -> str:
 
 
 def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
-    expected = np.asarray(expected)
+    expected = numpy_helper.to_array(expected) if hasattr(expected, "data_type") else np.asarray(expected)
     assert actual.dtype == expected.dtype, f"dtype: expected {expected.dtype}, actual {actual.dtype}"
     assert actual.shape == expected.shape, f"shape: expected {expected.shape}, actual {actual.shape}"
     if expected.dtype.kind == "V" or expected.dtype.itemsize < 4:

@@ -6,7 +6,7 @@ inputs that steer shapes, which are found when a conversion asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from staticgrad.bridges.arrays import LARGEST_KNOWN
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.dialect import dependencies
 from staticgrad.bridges.onnx.model import OnnxModule, OnnxProgram, message_of, program_of
-from staticgrad.bridges.onnx.program import SHORT_INTEGERS, Body, OnnxNode
+from staticgrad.bridges.onnx.program import SHORT_INTEGERS, array_of
 from staticgrad.graph.graph import Graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.runtime.session.session import Session
@@ -58,7 +59,7 @@ class StaticgradRep(BackendRep):
             given: Mapping[str, Any] = inputs
         else:
             given = dict(zip(names, inputs if isinstance(inputs, (list, tuple)) else [inputs]))
-        return {name: _widened(np.asarray(value)) for name, value in given.items()}
+        return {name: _array(value) for name, value in given.items()}
 
     def _key(self, arrays: Mapping[str, np.ndarray]) -> Key:
         values = ((name, arrays[name].tobytes()) for name in sorted(self._steering))
@@ -72,7 +73,7 @@ class StaticgradRep(BackendRep):
             except RefusedError as error:
                 if error.needs is None:
                     raise
-                needed = dependencies([error.needs] if isinstance(error.needs, str) else error.needs, self._program.body)
+                needed = dependencies([error.needs], self._program.body)
                 found = {name for name in needed if name in arrays and arrays[name].size <= LARGEST_KNOWN}
                 if not found - self._steering:
                     raise
@@ -85,32 +86,9 @@ class StaticgradRep(BackendRep):
         return list(feeds), Session(graph).compile(results, list(feeds.values()))
 
 
-def dependencies(names: Iterable[str], body: Body) -> set[str]:
-    """The names that the nodes of a body, and those of bodies in it, compute these names of, and these."""
-    makers: dict[str, Sequence[str]] = {}
-    _enter(body, makers)
-    found: set[str] = set()
-    left = list(names)
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += makers.get(name, ())
-    return found
-
-
-def _enter(body: Body, makers: dict[str, Sequence[str]]) -> None:
-    for node in body.nodes:
-        assert isinstance(node, OnnxNode)
-        makers.update(dict.fromkeys(node.outputs, list(filter(None, node.inputs))))
-        for inner in node.attributes.values():
-            if isinstance(inner, Body):
-                makers.update(dict.fromkeys(inner.inputs, list(filter(None, node.inputs))))
-                makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
-                _enter(inner, makers)
-
-
-def _widened(array: np.ndarray) -> np.ndarray:
+def _array(value: Any) -> np.ndarray:
+    """What is fed, as an array or a message, as an array; short integers in bytes."""
+    array = array_of(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
     return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
 
 

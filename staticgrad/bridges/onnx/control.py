@@ -25,7 +25,12 @@ def branch(at: Translation, node: OnnxNode) -> Any:
     if at.is_known(node.inputs[0]):
         return at.call(bodies[0 if np.all(at.value(node.inputs[0])) else 1], [])
     condition = o.reshape(at.tensor(node.inputs[0]), ())
-    return o.cond(condition, *(lambda body=body: tensors(at.call(body, [])) for body in bodies))
+    try:
+        return o.cond(condition, *(lambda body=body: tensors(at.call(body, [])) for body in bodies))
+    except (GraphError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.needs is not None:
+            raise
+        raise RefusedError(f"a branch that only a run knows: {error}", needs=node.inputs[0]) from error
 
 
 class _Ends(Exception):
@@ -86,7 +91,8 @@ def _until(at: Translation, node: OnnxNode, limit: Any, begins: Any, carried: Se
     """A loop that only a run ends."""
     body = node.attr("body")
     if len(body.outputs) - 1 > len(carried):
-        raise RefusedError("how many rows a loop gives depends on values that only a run knows")
+        needed = next((name for name in node.inputs[:2] if name and not at.is_known(name)), None)
+        raise RefusedError("how many rows a loop gives depends on values that only a run knows", needs=needed)
     going = o.reshape(as_tensor(np.asarray(begins)) if not isinstance(begins, Tensor) else begins, ())
     end = None if limit is None else o.reshape(cast(as_tensor(limit), int64), ())
 

@@ -238,7 +238,21 @@ def defined(at: Translation, node: OnnxNode) -> list[Any]:
     body = function_body(function, node.opsets, {**values, **node.attributes})
     given += [None] * (len(body.inputs) - len(given))
     nodes = _without_missing(body, given)
-    return at.called(Body(body.inputs, nodes, body.outputs[: len(node.outputs)], {}), given)
+    wanted = [name for name, result in zip(body.outputs, node.outputs) if result]
+    try:
+        results = iter(at.called(Body(body.inputs, nodes, wanted, {}), given))
+    except RefusedError as error:
+        error.needs = _needed_outside(error.needs, body, node)
+        raise
+    return [next(results) if result else None for result in node.outputs]
+
+
+def _needed_outside(needed: Any, body: Body, node: OnnxNode) -> Any:
+    """An operand of a function's call that this name in the function depends on, which is not known."""
+    if needed is None:
+        return None
+    names = dependencies([needed], body)
+    return next((operand for name, operand in zip(body.inputs, node.inputs) if name in names and operand), None)
 
 
 def _without_missing(body: Body, given: Sequence[Any]) -> list[OnnxNode]:
@@ -261,10 +275,35 @@ def _type(value: Any) -> tuple[np.dtype, Sequence[Any]]:
     raise RefusedError("an operand is no tensor")
 
 
+def dependencies(names: Iterable[str], body: Body) -> set[str]:
+    """The names that the nodes of a body, and those of bodies in it, compute these names of, and these."""
+    makers: dict[str, Sequence[str]] = {}
+    _enter(body, makers)
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += makers.get(name, ())
+    return found
+
+
+def _enter(body: Body, makers: dict[str, Sequence[str]]) -> None:
+    for node in body.nodes:
+        makers.update(dict.fromkeys(node.outputs, list(filter(None, node.inputs))))
+        for inner in node.attributes.values():
+            if isinstance(inner, Body):
+                makers.update(dict.fromkeys(inner.inputs, list(filter(None, node.inputs))))
+                makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
+                _enter(inner, makers)
+
+
 def tensors(values: Iterable[Any]) -> list[Tensor]:
     return [as_tensor(value) for value in values]
 
 
 __all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "Translation", "converts", "interpreted", "short_domain", "size", "tensors",
+    "CONVERTERS", "ONNX", "ModelDialect", "Translation", "converts", "dependencies", "interpreted", "short_domain", "size",
+    "tensors",
 ]  # fmt: skip

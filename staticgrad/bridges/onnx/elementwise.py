@@ -15,6 +15,7 @@ from staticgrad.bridges.onnx.dialect import Translation, converts
 from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.randoms import bernoulli
 from staticgrad.base.types import bool_, computed, int32, is_floating, is_integer, uint8
 
 # -- operators that are functions here ---------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def dropout(at: Translation, node: OnnxNode) -> list[Any]:
     trains = bool(at.steering(node, 2, "the mode of a dropout")) if node.has(2) else False
     if not trains or ratio == 0:
         return [x, o.full(x.shape, True, dtype=bool_)]
-    keep = o.uniform(x.shape) >= ratio
+    keep = bernoulli(1 - ratio, x.shape, seed=node.attr("seed"))
     return [o.where(keep, x / (1 - ratio), 0), keep]
 
 

@@ -30,7 +30,8 @@ def source_places(mode: str, size: int, count: int, scale: float, region: tuple[
     """Where the elements of a result lie on an axis of ``size``, by the transformation of coordinates."""
     at = np.arange(count, dtype=np.float64)
     if mode == "align_corners":
-        return at * ((size - 1) / (count - 1) if count > 1 else 0.0)
+        length = scale * size  # no whole number, where a scale is given
+        return at * ((size - 1) / (length - 1) if length != 1 else 0.0)
     if mode == "asymmetric":
         return at / scale
     if mode == "tf_half_pixel_for_nn":

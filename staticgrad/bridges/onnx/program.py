@@ -107,17 +107,29 @@ def type_of(info: onnx.ValueInfoProto) -> SourceType | None:
 def node_of(proto: onnx.NodeProto, opsets: Mapping[str, int], place: int, given: Mapping[str, Any] = {}) -> OnnxNode:
     """A node; ``given`` are the attributes of the call of a function around it, to which its own may refer."""
     domain = short_domain(proto.domain)
-    attributes = {}
-    for attribute in proto.attribute:
-        if attribute.ref_attr_name:
-            if attribute.ref_attr_name in given:
-                attributes[attribute.name] = given[attribute.ref_attr_name]
-        else:
-            attributes[attribute.name] = attribute_value(attribute, opsets, given)
+    if any(attribute.ref_attr_name for attribute in proto.attribute):
+        proto = _resolved(proto, given)
+    attributes = {each.name: attribute_value(each, opsets, given) for each in proto.attribute}
     return OnnxNode(
         proto.op_type, domain, opsets.get(domain, 1), tuple(proto.input), tuple(proto.output), attributes, place, proto,
         opsets,
     )  # fmt: skip
+
+
+def _resolved(proto: onnx.NodeProto, given: Mapping[str, Any]) -> onnx.NodeProto:
+    """A node of a function, with attributes of its call in the place of references to these."""
+    new = onnx.NodeProto()
+    new.CopyFrom(proto)
+    del new.attribute[:]
+    for attribute in proto.attribute:
+        name = attribute.ref_attr_name
+        if not name:
+            new.attribute.append(attribute)
+        elif name in given:
+            value = given[name]
+            value = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+            new.attribute.append(helper.make_attribute(attribute.name, value, attr_type=attribute.type))
+    return new
 
 
 def attribute_value(attribute: onnx.AttributeProto, opsets: Mapping[str, int], given: Mapping[str, Any]) -> Any:

@@ -149,7 +149,8 @@ def depth_to_space(at: Translation, node: OnnxNode) -> Tensor:
 def space_to_depth(at: Translation, node: OnnxNode) -> Tensor:
     x, block = at.tensor(node.inputs[0]), node.attr("blocksize")
     n, c, h, w = x.shape
-    parts = o.permute_dims(o.reshape(x, (n, c, h // block, block, w // block, block)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = o.permute_dims(o.reshape(x, (n, c, h // block, block, w // block, block)), order)
     return o.reshape(parts, (n, c * block**2, h // block, w // block))
 
 

@@ -139,7 +139,7 @@ def _transposed_pads(node: OnnxNode, found: Geometry, sizes: Sequence[Any], extr
     pads = []
     for size, s, span, e, length in zip(sizes, found.strides, found.spans, extra, wanted[-len(sizes) :]):
         total = s * (size - 1) + e + span - length
-        half = total // 2
+        half = int(total / 2)  # towards zero
         pads.append((half, total - half) if auto != "SAME_LOWER" else (total - half, half))
     return pads
 
