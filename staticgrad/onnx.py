@@ -2,5 +2,6 @@
 
 from staticgrad.bridges.onnx.backend import StaticgradBackend as backend
 from staticgrad.bridges.onnx.model import OnnxModule, load
+from staticgrad.bridges.onnx.save import save
 
-__all__ = ["OnnxModule", "backend", "load"]
+__all__ = ["OnnxModule", "backend", "load", "save"]

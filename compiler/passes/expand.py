@@ -5,7 +5,7 @@ An op of short floats is the same op of float32 between conversions: so kernels 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
@@ -17,18 +17,22 @@ def is_composed(node: Node) -> bool:
     return node.op.role == "composed"
 
 
-def expand(region: Region) -> Region:
-    """One sweep for each level of composition; the table has few levels, so this ends soon."""
+def expand(region: Region, keep: Collection[str] = ()) -> Region:
+    """One sweep for each level of composition; the table has few levels, so this ends soon. Composed ops whose names
+    are in ``keep`` stay."""
+
+    def is_left(node: Node) -> bool:
+        return node.op.widens(node.inputs) or (is_composed(node) and node.op.name not in keep)
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if node.op.widens(inputs):
             return rounded(get_default_graph().add(node.op, widened(inputs), node.attrs).outputs, node.outputs)
-        if not is_composed(node):
+        if not is_composed(node) or node.op.name in keep:
             return None
         assert node.op.expand is not None
         return node.op.expand(FUNCTIONS, Primal(inputs, (), node.attrs))
 
-    while any(is_composed(node) or node.op.widens(node.inputs) for node in region.graph.nodes):
+    while any(map(is_left, region.graph.nodes)):
         made = rebuild(region, visit)
         hidden = tuple(n for n in made.graph.nodes if n.op.effect and n not in set(made.effects))
         effects = sorted((*made.effects, *hidden), key=lambda n: n.serial)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from staticgrad.base.types import TensorType
     from staticgrad.compiler.machine.target import Target
     from staticgrad.compiler.program.program import Program
+    from staticgrad.compiler.regions.region import Region
     from staticgrad.graph.graph import Tensor
     from staticgrad.runtime.running.state import SessionState
 
@@ -30,7 +31,7 @@ class ExportSource:
     ``has_ops`` says that there are ops among the fetches. ``types`` gives the types of the feeds; ``program`` the
     program for a target and a number of threads; ``with_gradient`` the source of the value and its gradient where a
     signature wants both, else the same; ``compile`` the source of other fetches and feeds in the session, whose state
-    is ``store``.
+    is ``store``; ``region`` is what the program is made of.
     """
 
     feeds: tuple[Tensor, ...]
@@ -42,6 +43,7 @@ class ExportSource:
     program: Callable[[Target, int], Program]
     with_gradient: Callable[[str, Tensor | None], ExportSource]
     compile: Callable[[Sequence[Tensor], Sequence[Tensor]], ExportSource]
+    region: Callable[[], Region]
 
     def _export_source(self) -> ExportSource:
         return self

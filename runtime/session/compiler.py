@@ -299,6 +299,13 @@ class Compiler:
         alone = replace(self._tuned(region, options), sizes="exact", prepares=False, workers=1, tiers=False)
         return binary(region, alone)
 
+    def region(
+        self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
+    ) -> Region:
+        """The region of what computes ``fetches`` from feeds of these types, before any pass."""
+        self.store.check_open()
+        return self._region(fetches, feeds, options)
+
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions
     ) -> Region:

@@ -82,4 +82,5 @@ def export_source(
         program=program,
         with_gradient=with_gradient,
         compile=compile,
+        region=lambda: compiler.region(fetched.wanted, types(), programs.options),
     )
