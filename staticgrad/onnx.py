@@ -2,6 +2,6 @@
 
 from staticgrad.bridges.onnx.backend import StaticgradBackend as backend
 from staticgrad.bridges.onnx.model import OnnxModule, load
-from staticgrad.bridges.onnx.save import save
+from staticgrad.bridges.onnx.writing.model import save
 
 __all__ = ["OnnxModule", "backend", "load", "save"]

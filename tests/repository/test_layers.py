@@ -40,6 +40,7 @@ ONLY_IN = {
     "mpi4py": ("staticgrad.base.world",),
     "torch": ("staticgrad.bridges.torch",),
     "jax": ("staticgrad.bridges.jax",),
+    "onnx": ("staticgrad.bridges.onnx",),
     "pytensor": ("staticgrad.bridges.pytensor", "staticgrad.bridges.pymc"),
     "pymc": ("staticgrad.bridges.pymc",),
     "nutpie": ("staticgrad.bridges.pymc",),
@@ -48,7 +49,7 @@ ONLY_IN = {
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax", "mpi4py", "pytensor", "pymc", "nutpie",
+    "torch", "jax", "mpi4py", "onnx", "pytensor", "pymc", "nutpie",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

@@ -31,7 +31,7 @@ def cases() -> list[Any]:
 
 
 def outcome(case: Any) -> str:
-    """"" if all outputs agree; the reason if the case is refused.
+    """ "" if all outputs agree; the reason if the case is refused.
 
     Raises:
         AssertionError: outputs differ.
@@ -52,6 +52,20 @@ def outcome(case: Any) -> str:
     return ""
 
 
+def verdict(case: Any) -> str:
+    """ "" if a case passes, else why it does not."""
+    try:
+        return outcome(case)
+    except AssertionError as error:
+        return "outputs differ" if "Not equal to tolerance" in str(error) else f"fails: {error}"
+
+
+def listed() -> dict[str, str]:
+    """The cases that are known not to pass, each with the reason."""
+    pairs = (line.split(": ", 1) for line in REFUSED.read_text(encoding="utf-8").splitlines())
+    return dict(pairs)  # type: ignore[arg-type]
+
+
 def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
     expected = numpy_helper.to_array(expected) if hasattr(expected, "data_type") else np.asarray(expected)
     assert actual.dtype == expected.dtype, f"dtype: expected {expected.dtype}, actual {actual.dtype}"
@@ -61,32 +75,33 @@ def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
-def sweep(names: Sequence[str] = ()) -> dict[str, tuple[str, str]]:
-    """Each case's name, with what came of it: "passes", "refused" or "fails", and why."""
+def sweep(names: Sequence[str] = ()) -> dict[str, str]:
+    """The verdict on each case."""
     found = {}
     for case in cases():
-        if names and not any(part in case.name for part in names):
-            continue
-        try:
-            reason = outcome(case)
-            found[case.name] = ("refused", reason) if reason else ("passes", "")
-        except Exception as error:
-            found[case.name] = ("fails", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}")
+        if not names or any(part in case.name for part in names):
+            try:
+                found[case.name] = verdict(case)
+            except Exception as error:
+                found[case.name] = f"fails: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return found
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Run the cases whose names have one of the arguments in them, by default all."""
     os.environ.setdefault("STATICGRAD_BACKEND", "reference")
-    found = sweep([each for each in arguments if not each.startswith("-")])
-    for kind in ("fails", "refused"):
-        print(f"--- {kind}")
-        reasons = collections.defaultdict(list)
-        for name, (what, why) in found.items():
-            if what == kind:
-                reasons[why].append(name)
-        for why, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
-            print(f"{len(names):4} {why}  [{', '.join(names[:4])}]")
-    print(collections.Counter(what for what, _ in found.values()))
+    names = [each for each in arguments if not each.startswith("-")]
+    found = sweep(names)
+    reasons = collections.defaultdict(list)
+    for name, reason in found.items():
+        reasons[reason].append(name)
+    for reason, those in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        if reason:
+            print(f"{len(those):4} {reason}  [{', '.join(those[:4])}]")
+    print(f"{len(reasons[''])} of {len(found)} pass")
+    if "--update" in arguments and not names:
+        lines = [f"{name}: {reason}" for name, reason in sorted(found.items()) if reason]
+        REFUSED.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

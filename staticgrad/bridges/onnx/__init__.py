@@ -12,6 +12,7 @@ from staticgrad.bridges.onnx import (
     indexing,
     matrices,
     normalisation,
+    randoms,
     recurrent,
     reductions,
     shapes,
@@ -19,6 +20,6 @@ from staticgrad.bridges.onnx import (
 )
 
 __all__ = [
-    "control", "elementwise", "images", "indexing", "matrices", "normalisation", "recurrent", "reductions", "shapes",
-    "windows",
+    "control", "elementwise", "images", "indexing", "matrices", "normalisation", "randoms", "recurrent", "reductions",
+    "shapes", "windows",
 ]  # fmt: skip

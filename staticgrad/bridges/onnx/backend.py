@@ -17,7 +17,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from staticgrad.bridges.arrays import LARGEST_KNOWN
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.dialect import dependencies
-from staticgrad.bridges.onnx.model import OnnxModule, OnnxProgram, message_of, program_of
+from staticgrad.bridges.onnx.model import OnnxModule, message_of, program_of
 from staticgrad.bridges.onnx.program import SHORT_INTEGERS, array_of
 from staticgrad.graph.graph import Graph
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -51,7 +51,8 @@ class StaticgradRep(BackendRep):
         results = executable(*(arrays[name] for name in feeds))
         names = self._program.body.outputs
         typed = [_as_declared(self._program.outputs[name], value) for name, value in zip(names, results)]
-        return namedtupledict("Outputs", names)(*typed)  # type: ignore[return-value]
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", names)(*typed)
+        return outputs
 
     def _named(self, inputs: Any) -> dict[str, np.ndarray]:
         names = list(self._program.inputs)
@@ -87,7 +88,7 @@ class StaticgradRep(BackendRep):
 
 
 def _array(value: Any) -> np.ndarray:
-    """What is fed, as an array or a message, as an array; short integers in bytes."""
+    """An array of what is fed, an array or a message; short integers in bytes."""
     array = array_of(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
     return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
 
@@ -143,6 +144,3 @@ class StaticgradBackend(Backend):
     def supports_device(cls, device: str) -> bool:
         """True of the processor."""
         return device.partition(":")[0] == "CPU"
-
-
-__all__ = ["OnnxProgram", "StaticgradBackend", "StaticgradRep"]

@@ -11,7 +11,7 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.types import bool_, int64
 from staticgrad.bridges.arrays import as_tensor, cast
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts, tensors
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts, tensors
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -20,7 +20,7 @@ MOST_TURNS = 256  # of a loop that is unrolled, since what it carries changes it
 
 
 @converts("If")
-def branch(at: Translation, node: OnnxNode) -> Any:
+def branch(at: OnnxScope, node: OnnxNode) -> Any:
     bodies = node.attr("then_branch"), node.attr("else_branch")
     if at.is_known(node.inputs[0]):
         return at.call(bodies[0 if np.all(at.value(node.inputs[0])) else 1], [])
@@ -38,7 +38,7 @@ class _Ends(Exception):
 
 
 @converts("Loop")
-def loop(at: Translation, node: OnnxNode) -> list[Any]:
+def loop(at: OnnxScope, node: OnnxNode) -> list[Any]:
     body = node.attr("body")
     limit = at.value(node.inputs[0]) if node.has(0) else None
     begins = at.value(node.inputs[1]) if node.has(1) else np.array(True)
@@ -71,7 +71,7 @@ def loop(at: Translation, node: OnnxNode) -> list[Any]:
         return found
 
 
-def _unrolled(at: Translation, node: OnnxNode, turns: int, carried: Sequence[Any]) -> list[Any] | None:
+def _unrolled(at: OnnxScope, node: OnnxNode, turns: int, carried: Sequence[Any]) -> list[Any] | None:
     """The results of a loop, turn by turn; None if its condition is not known."""
     body, state, rows = node.attr("body"), list(carried), list[list[Any]]()
     for number in range(turns):
@@ -87,7 +87,7 @@ def _unrolled(at: Translation, node: OnnxNode, turns: int, carried: Sequence[Any
     return [*state, *(o.stack(tensors(column)) for column in zip(*rows))]
 
 
-def _until(at: Translation, node: OnnxNode, limit: Any, begins: Any, carried: Sequence[Any]) -> list[Any]:
+def _until(at: OnnxScope, node: OnnxNode, limit: Any, begins: Any, carried: Sequence[Any]) -> list[Any]:
     """A loop that only a run ends."""
     body = node.attr("body")
     if len(body.outputs) - 1 > len(carried):
@@ -109,7 +109,7 @@ def _until(at: Translation, node: OnnxNode, limit: Any, begins: Any, carried: Se
 
 
 @converts("Scan")
-def scan(at: Translation, node: OnnxNode) -> list[Any]:
+def scan(at: OnnxScope, node: OnnxNode) -> list[Any]:
     if node.opset < 9:
         raise RefusedError("a scan over batches (opset 8) is not converted")
     body, count = node.attr("body"), node.attr("num_scan_inputs")
@@ -117,7 +117,10 @@ def scan(at: Translation, node: OnnxNode) -> list[Any]:
     states, rows = given[: len(given) - count], given[len(given) - count :]
     outputs = len(body.outputs) - len(states)
     axes, turned = node.attr("scan_input_axes", [0] * count), node.attr("scan_input_directions", [0] * count)
-    rows = [o.flip(o.moveaxis(x, axis, 0), 0) if back else o.moveaxis(x, axis, 0) for x, axis, back in zip(rows, axes, turned)]
+    rows = [
+        o.flip(o.moveaxis(x, axis, 0), 0) if back else o.moveaxis(x, axis, 0)
+        for x, axis, back in zip(rows, axes, turned)
+    ]
 
     def turn(state: Any, now: Any) -> Any:
         results = tensors(at.call(body, [*state, *now]))

@@ -23,17 +23,15 @@ from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor
 from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.onnx import sizes
 from staticgrad.bridges.onnx.program import (
-    Body,
+    OnnxBody,
     OnnxNode,
     attribute_value,
     dtype_for,
     element_name,
     function_body,
-    short_domain,
     type_proto,
 )
 from staticgrad.graph.graph import Graph, Node, Tensor
-from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.interpreter import evaluate
 
 CONVERTERS = Converters()
@@ -87,7 +85,7 @@ class _Onnx(Dialect):
         return [name for name in node.inputs if name]
 
     def bodies(self, node: OnnxNode) -> Iterator[SourceBody]:
-        return (value for value in node.attributes.values() if isinstance(value, Body))
+        return (value for value in node.attributes.values() if isinstance(value, OnnxBody))
 
     def objects_to(self, node: OnnxNode) -> Iterator[tuple[str, str]]:
         yield from super().objects_to(node)
@@ -102,7 +100,7 @@ class _Onnx(Dialect):
     def compute(self, node: OnnxNode, given: Sequence[Any]) -> Sequence[Any] | None:
         if node.operator in DRAW or self.key(node) == FUNCTION or any(True for _ in self.bodies(node)):
             return None  # their nodes become known one by one
-        if any(isinstance(value, np.ndarray) and value.dtype == object for value in given):
+        if any(map(sizes.is_open_array, given)):
             return sizes.compute(node, given)
         if not all(isinstance(value, (np.ndarray, np.generic)) for value in given):
             return None
@@ -126,7 +124,7 @@ def interpreted(node: OnnxNode, given: Sequence[Any]) -> list[Any] | None:
     """The results of a node of known operands, by its converter and the interpreter; None if they are large."""
     graph = Graph()
     with graph:
-        scope = Translation(ONNX, dict(zip(ONNX.operands(node), given, strict=True)))
+        scope = OnnxScope(ONNX, dict(zip(ONNX.operands(node), given, strict=True)))
         results = CONVERTERS[node.key](scope, node)
         tensors = tuple(x for x in results if isinstance(x, Tensor))
         if any(x.size > LARGEST_KNOWN for x in tensors):
@@ -141,14 +139,14 @@ def _no_variable(attributes: Any) -> Any:
     raise GraphError("a constant depends on a variable")
 
 
-class Translation(SourceScope):
+class OnnxScope(SourceScope):
     """The values of a body's names: tensors, arrays, arrays of sizes (objects, some of them open), sequences."""
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
     def tensor(self, variable: str) -> Tensor:
         value = self.value(variable)
-        if isinstance(value, np.ndarray) and value.dtype == object:
+        if sizes.is_open_array(value):
             return sizes.as_tensor(value)
         if isinstance(value, (Tensor, np.ndarray, np.generic)):
             return super().tensor(variable)
@@ -175,16 +173,19 @@ class Translation(SourceScope):
         found = self.numbers(node, place, name, what)
         return None if not found else found[0]
 
+    def _as_declared(self, variable: str, value: Any) -> Any:
+        return value if sizes.is_open_array(value) else super()._as_declared(variable, value)
+
     # -- bodies -------------------------------------------------------------------------------------------------------
 
     def call(self, body: SourceBody, values: Sequence[Any]) -> list[Any]:
         """The results of a body that reads names around it."""
-        assert isinstance(body, Body)
+        assert isinstance(body, OnnxBody)
         scope = self.inner(body.inputs, values)
         scope.values.update(body.constants)
         return scope.walk(body)
 
-    def called(self, function: Body, values: Sequence[Any]) -> list[Any]:
+    def called(self, function: OnnxBody, values: Sequence[Any]) -> list[Any]:
         """The results of a function, which knows its operands alone."""
         scope = type(self)(ONNX, {})
         scope.values = ChainMap({**function.constants, **dict(zip(function.inputs, values))})
@@ -219,7 +220,7 @@ def schema_function(node: OnnxNode) -> Any:
 
 
 @converts(FUNCTION)
-def defined(at: Translation, node: OnnxNode) -> list[Any]:
+def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
     schema = schema_function(node)
     given = [at.value(name) if name else None for name in node.inputs]
     function = onnx.FunctionProto()
@@ -240,14 +241,14 @@ def defined(at: Translation, node: OnnxNode) -> list[Any]:
     nodes = _without_missing(body, given)
     wanted = [name for name, result in zip(body.outputs, node.outputs) if result]
     try:
-        results = iter(at.called(Body(body.inputs, nodes, wanted, {}), given))
+        results = iter(at.called(OnnxBody(body.inputs, nodes, wanted, {}), given))
     except RefusedError as error:
         error.needs = _needed_outside(error.needs, body, node)
         raise
     return [next(results) if result else None for result in node.outputs]
 
 
-def _needed_outside(needed: Any, body: Body, node: OnnxNode) -> Any:
+def _needed_outside(needed: Any, body: OnnxBody, node: OnnxNode) -> Any:
     """An operand of a function's call that this name in the function depends on, which is not known."""
     if needed is None:
         return None
@@ -255,7 +256,7 @@ def _needed_outside(needed: Any, body: Body, node: OnnxNode) -> Any:
     return next((operand for name, operand in zip(body.inputs, node.inputs) if name in names and operand), None)
 
 
-def _without_missing(body: Body, given: Sequence[Any]) -> list[OnnxNode]:
+def _without_missing(body: OnnxBody, given: Sequence[Any]) -> list[OnnxNode]:
     """The nodes of a function, with operands left out that its call leaves out."""
     missing = {name for name, value in zip(body.inputs, given) if value is None}
     return [
@@ -268,14 +269,14 @@ def _without_missing(body: Body, given: Sequence[Any]) -> list[OnnxNode]:
 
 
 def _type(value: Any) -> tuple[np.dtype, Sequence[Any]]:
-    if isinstance(value, np.ndarray) and value.dtype == object:
+    if sizes.is_open_array(value):
         return np.dtype(np.int64), value.shape
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         return value.dtype, value.shape
     raise RefusedError("an operand is no tensor")
 
 
-def dependencies(names: Iterable[str], body: Body) -> set[str]:
+def dependencies(names: Iterable[str], body: OnnxBody) -> set[str]:
     """The names that the nodes of a body, and those of bodies in it, compute these names of, and these."""
     makers: dict[str, Sequence[str]] = {}
     _enter(body, makers)
@@ -289,12 +290,13 @@ def dependencies(names: Iterable[str], body: Body) -> set[str]:
     return found
 
 
-def _enter(body: Body, makers: dict[str, Sequence[str]]) -> None:
+def _enter(body: OnnxBody, makers: dict[str, Sequence[str]]) -> None:
     for node in body.nodes:
-        makers.update(dict.fromkeys(node.outputs, list(filter(None, node.inputs))))
+        operands = [name for name in node.inputs if name]
+        makers.update(dict.fromkeys(node.outputs, operands))
         for inner in node.attributes.values():
-            if isinstance(inner, Body):
-                makers.update(dict.fromkeys(inner.inputs, list(filter(None, node.inputs))))
+            if isinstance(inner, OnnxBody):
+                makers.update(dict.fromkeys(inner.inputs, operands))
                 makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
                 _enter(inner, makers)
 
@@ -304,6 +306,5 @@ def tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 __all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "Translation", "converts", "dependencies", "interpreted", "short_domain", "size",
-    "tensors",
+    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "converts", "dependencies", "interpreted", "size", "tensors",
 ]  # fmt: skip

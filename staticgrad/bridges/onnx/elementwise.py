@@ -7,16 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
-from staticgrad.bridges.arrays import cast, functions, spread
+from staticgrad.base.types import bool_, computed, int32, is_floating, is_integer, uint8
+from staticgrad.bridges.arrays import cast, functions
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
-from staticgrad.ops.randoms import bernoulli
-from staticgrad.base.types import bool_, computed, int32, is_floating, is_integer, uint8
 
 # -- operators that are functions here ---------------------------------------------------------------------------------
 
@@ -31,7 +29,7 @@ FUNCTIONS = functions(
 )  # fmt: skip
 
 
-def _entered(function: Callable[..., Tensor]) -> Callable[[Translation, OnnxNode], Tensor]:
+def _entered(function: Callable[..., Tensor]) -> Callable[[OnnxScope, OnnxNode], Tensor]:
     return lambda at, node: function(*at.tensors(node.inputs))
 
 
@@ -68,13 +66,13 @@ def _shrunk(x: Tensor, border: float, bias: float) -> Tensor:
 
 
 @converts("PRelu")
-def prelu(at: Translation, node: OnnxNode) -> Tensor:
+def prelu(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, slope = at.operands(node)
     return o.where(x < 0, x * slope, x)
 
 
 @converts("IsInf")
-def is_infinite(at: Translation, node: OnnxNode) -> Tensor:
+def is_infinite(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     below, above = node.attr("detect_negative", 1), node.attr("detect_positive", 1)
     found = o.isinf(x)
@@ -84,7 +82,7 @@ def is_infinite(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Clip")
-def clip(at: Translation, node: OnnxNode) -> Tensor:
+def clip(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, low, high = at.operands(node, 3)
     low = node.attr("min", low) if low is None else low
     high = node.attr("max", high) if high is None else high
@@ -93,7 +91,7 @@ def clip(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Max", "Min", "Sum", "Mean")
-def combined(at: Translation, node: OnnxNode) -> Tensor:
+def combined(at: OnnxScope, node: OnnxNode) -> Tensor:
     xs = at.tensors(node.inputs)
     function = {"Max": o.maximum, "Min": o.minimum}.get(node.operator, o.add)
     result = functools.reduce(function, xs)
@@ -104,7 +102,7 @@ def combined(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Div")
-def divide(at: Translation, node: OnnxNode) -> Tensor:
+def divide(at: OnnxScope, node: OnnxNode) -> Tensor:
     a, b = at.tensors(node.inputs)
     return o.divide(a, b) if is_floating(a.dtype) else truncated(a, b)
 
@@ -119,7 +117,7 @@ def truncated(a: Tensor, b: Tensor) -> Tensor:
 
 
 @converts("Mod")
-def modulo(at: Translation, node: OnnxNode) -> Tensor:
+def modulo(at: OnnxScope, node: OnnxNode) -> Tensor:
     a, b = at.tensors(node.inputs)
     if not node.attr("fmod", 0) or a.dtype.kind == "u":
         return o.remainder(a, b)
@@ -128,13 +126,13 @@ def modulo(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("BitShift")
-def shift(at: Translation, node: OnnxNode) -> Tensor:
+def shift(at: OnnxScope, node: OnnxNode) -> Tensor:
     a, b = at.tensors(node.inputs)
     return o.bitwise_left_shift(a, b) if node.attr("direction") == "LEFT" else o.bitwise_right_shift(a, b)
 
 
 @converts("Pow")
-def power(at: Translation, node: OnnxNode) -> Tensor:
+def power(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, y = at.tensors(node.inputs)
     if x.dtype == y.dtype:
         return o.pow(x, y)
@@ -146,12 +144,12 @@ def power(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Cast")
-def to_dtype(at: Translation, node: OnnxNode) -> Tensor:
+def to_dtype(at: OnnxScope, node: OnnxNode) -> Tensor:
     return converted(at.tensor(node.inputs[0]), target(node.attr("to")))
 
 
 @converts("CastLike")
-def to_dtype_of(at: Translation, node: OnnxNode) -> Tensor:
+def to_dtype_of(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, like = at.tensors(node.inputs)
     return converted(x, like.dtype)
 
@@ -170,25 +168,12 @@ def target(elem_type: int) -> np.dtype:
 
 
 @converts("Identity")
-def identity(at: Translation, node: OnnxNode) -> Any:
+def identity(at: OnnxScope, node: OnnxNode) -> Any:
     return at.value(node.inputs[0])
 
 
-@converts("Dropout")
-def dropout(at: Translation, node: OnnxNode) -> list[Any]:
-    x = at.tensor(node.inputs[0])
-    ratio = node.attr("ratio", 0.5)
-    if node.has(1):
-        ratio = float(at.steering(node, 1, "the ratio of a dropout"))
-    trains = bool(at.steering(node, 2, "the mode of a dropout")) if node.has(2) else False
-    if not trains or ratio == 0:
-        return [x, o.full(x.shape, True, dtype=bool_)]
-    keep = bernoulli(1 - ratio, x.shape, seed=node.attr("seed"))
-    return [o.where(keep, x / (1 - ratio), 0), keep]
-
-
 @converts("BitCast")
-def same_bits(at: Translation, node: OnnxNode) -> Tensor:
+def same_bits(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, dtype = at.tensor(node.inputs[0]), target(node.attr("to"))
     if "bitcast" not in o:
         raise RefusedError("bits are not reinterpreted here")
@@ -209,15 +194,15 @@ def along(x: Tensor, like: Tensor, axis: int, block: int = 0) -> Tensor:
     or one for each block of places."""
     if block:
         return o.repeat(x, block, axis=axis)[tuple(slice(0, size) for size in like.shape)]
-    if x.ndim == 1 and like.ndim != 1 or x.size != 1:
-        shape = [1] * like.ndim
+    if (x.ndim == 1 and like.ndim != 1) or x.size != 1:
+        shape: list[Any] = [1] * like.ndim
         shape[axis] = x.shape[0]
         return o.reshape(x, tuple(shape)) if x.ndim == 1 else x
     return o.reshape(x, ())
 
 
 @converts("QuantizeLinear")
-def quantize(at: Translation, node: OnnxNode) -> Tensor:
+def quantize(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale, zero = at.operands(node, 3)
     named = node.attr("output_dtype", 0)
     dtype = target(named) if named else zero.dtype if zero is not None else uint8
@@ -237,7 +222,7 @@ def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: Any, node: O
 
 
 @converts("DequantizeLinear")
-def dequantize(at: Translation, node: OnnxNode) -> Tensor:
+def dequantize(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale, zero = at.operands(node, 3)
     named = node.attr("output_dtype", 0)
     return cast(dequantized(x, scale, zero, node), target(named) if named else scale.dtype)
@@ -254,7 +239,7 @@ def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None, node: OnnxNode | 
 
 
 @converts("DynamicQuantizeLinear")
-def quantize_by_range(at: Translation, node: OnnxNode) -> list[Tensor]:
+def quantize_by_range(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x = at.tensor(node.inputs[0])
     low, high = o.minimum(o.min(x), 0), o.maximum(o.max(x), 0)
     scale = (high - low) / 255
@@ -264,10 +249,7 @@ def quantize_by_range(at: Translation, node: OnnxNode) -> list[Tensor]:
 
 
 @converts("EyeLike")
-def eye_like(at: Translation, node: OnnxNode) -> Tensor:
+def eye_like(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.value(node.inputs[0])
     dtype = target(node.attr("dtype")) if node.attr("dtype") else x.dtype
     return o.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
-
-
-__all__ = ["along", "converted", "dequantized", "quantized", "saturated", "spread", "target", "truncated"]

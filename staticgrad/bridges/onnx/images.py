@@ -1,11 +1,11 @@
-"""ONNX's resizing and sampling of images. Along an axis that is resized a result is a product with a matrix of weights."""
+"""ONNX's resizing and sampling of images. Along an axis that is resized a result is a product with weights."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from staticgrad.base.types import computed, int64, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -27,7 +27,7 @@ def cubic(t: Any, a: float) -> Any:
 
 
 def source_places(mode: str, size: int, count: int, scale: float, region: tuple[float, float]) -> np.ndarray:
-    """Where the elements of a result lie on an axis of ``size``, by the transformation of coordinates."""
+    """The places of a result's elements on an axis of ``size``, by the transformation of coordinates."""
     at = np.arange(count, dtype=np.float64)
     if mode == "align_corners":
         length = scale * size  # no whole number, where a scale is given
@@ -75,7 +75,7 @@ def weights_of(node: OnnxNode, size: int, places: np.ndarray, scale: float) -> n
 
 
 @converts("Resize", "Upsample")
-def resize(at: Translation, node: OnnxNode) -> Tensor:
+def resize(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     factors, wanted, regions = _targets(at, node, x)
     mode = node.attr("coordinate_transformation_mode", "half_pixel" if node.operator == "Resize" else "asymmetric")
@@ -106,14 +106,18 @@ def _resampled(node: OnnxNode, x: Tensor, axis: int, places: np.ndarray, scale: 
     return o.moveaxis(o.matmul(o.moveaxis(x, axis, -1), weights), -1, axis)
 
 
-def _targets(at: Translation, node: OnnxNode, x: Tensor) -> tuple[list[float], list[int], list[tuple[float, float]]]:
+def _targets(at: OnnxScope, node: OnnxNode, x: Tensor) -> tuple[list[float], list[int], list[tuple[float, float]]]:
     """For each axis that is resized its factor, its new size, and the part of it that is shown."""
     axes = [axis % x.ndim for axis in node.attr("axes", range(x.ndim))]
     old = [int(x.shape[axis]) for axis in axes]
     only_scales = node.operator == "Upsample" or node.opset < 11
     scales = at.numbers(node, 1 if only_scales else 2, "scales")
     sizes = None if only_scales else at.numbers(node, 3)
-    roi = None if only_scales or node.attr("coordinate_transformation_mode") != "tf_crop_and_resize" else at.numbers(node, 1)
+    roi = (
+        None
+        if only_scales or node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
+        else at.numbers(node, 1)
+    )
     regions = [(0.0, 1.0)] * len(axes) if not roi else list(zip(roi[: len(axes)], roi[len(axes) :]))
     if not sizes:
         crop = [b - a for a, b in regions]
@@ -150,7 +154,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
 
 
 @converts("GridSample")
-def grid_sample(at: Translation, node: OnnxNode) -> Tensor:
+def grid_sample(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, grid = at.operands(node)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "linear"), node.attr("mode", "linear"))
     border, corners = node.attr("padding_mode", "zeros"), node.attr("align_corners", 0)
@@ -193,11 +197,13 @@ def _taps(place: Tensor, mode: str, border: str, size: int, ends: tuple[float, f
 
 
 @converts("RoiAlign")
-def roi_align(at: Translation, node: OnnxNode) -> Tensor:
+def roi_align(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, rois, batch = at.operands(node)
     height, width = node.attr("output_height", 1), node.attr("output_width", 1)
     ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
-    half = 0.5 if node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16 else 0.0
+    half = (
+        0.5 if node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16 else 0.0
+    )
     if ratio <= 0:
         raise RefusedError("how many samples a region has depends on values that only a run knows")
     corners = rois * scale - half
@@ -229,6 +235,3 @@ def _region_taps(place: Tensor, size: int) -> list[tuple[Tensor, Tensor, Tensor]
     t = place - low
     high = o.minimum(low + 1, size - 1)
     return [(cast(low, int64), 1 - t, inside), (cast(high, int64), t, inside)]
-
-
-__all__: Sequence[str] = ["cubic"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,23 +9,22 @@ import numpy as np
 from staticgrad.base.types import bool_, int64
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts, size
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
 @converts("Gather")
-def gather(at: Translation, node: OnnxNode) -> Tensor:
+def gather(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices = at.operands(node)
     return o.take(x, indices, axis=node.attr("axis", 0))
 
 
 @converts("GatherElements")
-def gather_elements(at: Translation, node: OnnxNode) -> Tensor:
+def gather_elements(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices = at.operands(node)
-    key = _grid(x, indices, node.attr("axis", 0) % x.ndim)
-    return x[key]
+    return o.getitem(x, _grid(x, indices, node.attr("axis", 0) % x.ndim))
 
 
 def _grid(x: Tensor, indices: Tensor, axis: int) -> tuple[Tensor, ...]:
@@ -35,10 +33,9 @@ def _grid(x: Tensor, indices: Tensor, axis: int) -> tuple[Tensor, ...]:
 
 
 @converts("GatherND")
-def gather_nd(at: Translation, node: OnnxNode) -> Tensor:
+def gather_nd(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices = at.operands(node)
-    batch = node.attr("batch_dims", 0)
-    return x[_tuples(x, indices, batch)]
+    return o.getitem(x, _tuples(x, indices, node.attr("batch_dims", 0)))
 
 
 def _tuples(x: Tensor, indices: Tensor, batch: int = 0) -> tuple[Tensor, ...]:
@@ -74,20 +71,20 @@ def _multiplied(x: Tensor, key: Any, updates: Tensor) -> Tensor:
 
 
 @converts("ScatterElements", "Scatter")
-def scatter_elements(at: Translation, node: OnnxNode) -> Tensor:
+def scatter_elements(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices, updates = at.operands(node)
     key = _grid(x, indices, node.attr("axis", 0) % x.ndim)
     return _scattered(x, key, updates, node.attr("reduction", "none"))
 
 
 @converts("ScatterND")
-def scatter_nd(at: Translation, node: OnnxNode) -> Tensor:
+def scatter_nd(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices, updates = at.operands(node)
     return _scattered(x, _tuples(x, indices), updates, node.attr("reduction", "none"))
 
 
 @converts("TensorScatter")
-def tensor_scatter(at: Translation, node: OnnxNode) -> Tensor:
+def tensor_scatter(at: OnnxScope, node: OnnxNode) -> Tensor:
     past, update, start = at.operands(node, 3)
     axis = node.attr("axis", -2) % past.ndim
     places = o.iota(update.shape, axis)
@@ -99,7 +96,7 @@ def tensor_scatter(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("OneHot")
-def one_hot(at: Translation, node: OnnxNode) -> Tensor:
+def one_hot(at: OnnxScope, node: OnnxNode) -> Tensor:
     indices, values = at.tensor(node.inputs[0]), at.tensor(node.inputs[2])
     depth = int(at.number(node, 1, what="the number of classes"))
     axis = node.attr("axis", -1) % (indices.ndim + 1)
@@ -110,7 +107,7 @@ def one_hot(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Compress")
-def compress(at: Translation, node: OnnxNode) -> Tensor:
+def compress(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, keep = at.tensor(node.inputs[0]), np.flatnonzero(at.steering(node, 1))
     if "axis" not in node.attributes:
         return o.take(o.reshape(x, (-1,)), keep, axis=0)
@@ -118,23 +115,23 @@ def compress(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("ArrayFeatureExtractor", "ai.onnx.ml::ArrayFeatureExtractor")
-def features(at: Translation, node: OnnxNode) -> Tensor:
+def features(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, indices = at.operands(node)
     return o.take(x, o.reshape(indices, (-1,)), axis=-1)
 
 
 @converts("ai.onnx.ml::Binarizer")
-def binarizer(at: Translation, node: OnnxNode) -> Tensor:
+def binarizer(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     return cast(x > node.attr("threshold", 0.0), x.dtype)
 
 
 @converts("NonZero")
-def non_zero(at: Translation, node: OnnxNode) -> Any:
+def non_zero(at: OnnxScope, node: OnnxNode) -> Any:
     return np.stack(np.nonzero(_own_data(at, node, 0))).astype(np.int64)
 
 
-def _own_data(at: Translation, node: OnnxNode, place: int) -> Any:
+def _own_data(at: OnnxScope, node: OnnxNode, place: int) -> Any:
     """A known operand; of one that is not it is no use to ask for another shape."""
     if not at.is_known(node.inputs[place]):
         raise RefusedError("the shape of the result depends on values that only a run knows")
@@ -142,7 +139,7 @@ def _own_data(at: Translation, node: OnnxNode, place: int) -> Any:
 
 
 @converts("Unique")
-def unique(at: Translation, node: OnnxNode) -> list[Any]:
+def unique(at: OnnxScope, node: OnnxNode) -> list[Any]:
     x, axis = np.asarray(_own_data(at, node, 0)), node.attr("axis", None)
     values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
     if not node.attr("sorted", 1):
@@ -150,6 +147,3 @@ def unique(at: Translation, node: OnnxNode) -> list[Any]:
         values = np.take(values, order, axis=0 if axis is None else axis)
         inverse, first, counts = np.argsort(order)[inverse], first[order], counts[order]
     return [values, *(each.reshape(-1).astype(np.int64) for each in (first, inverse, counts))]
-
-
-__all__ = ["functools", "size"]

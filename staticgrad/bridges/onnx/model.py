@@ -22,13 +22,11 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Size, dim, is_floating
 from staticgrad.bridges.importer import Objection, RefusedError, SourceType
-from staticgrad.bridges.onnx.dialect import ModelDialect, Translation
+from staticgrad.bridges.onnx.dialect import ModelDialect, OnnxScope
 from staticgrad.bridges.onnx.program import (
     LEAST_OPSET,
-    SHORT_INTEGERS,
-    Body,
+    OnnxBody,
     OnnxNode,
-    array_of,
     body_of,
     dtype_for,
     element_name,
@@ -36,7 +34,6 @@ from staticgrad.bridges.onnx.program import (
     type_of,
 )
 from staticgrad.graph.graph import Tensor
-from staticgrad.graph.lifting import lift
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.nn.module import Module
 
@@ -51,7 +48,7 @@ class OnnxProgram:
     """A model as it is converted: the body, the arrays of its initializers, the types of its inputs, which of them are
     optional, and the dialect that knows the types that it declares."""
 
-    body: Body
+    body: OnnxBody
     arrays: Mapping[str, np.ndarray]
     inputs: Mapping[str, onnx.ValueInfoProto]
     outputs: Mapping[str, onnx.ValueInfoProto]
@@ -125,7 +122,7 @@ def _read_at(nodes: Sequence[OnnxNode], places: set[tuple[str, int]]) -> set[str
     for node in nodes:
         found |= {name for place, name in enumerate(node.inputs) if (node.operator, place) in places}
         for value in node.attributes.values():
-            found |= _read_at(value.nodes, places) if isinstance(value, Body) else set()
+            found |= _read_at(value.nodes, places) if isinstance(value, OnnxBody) else set()
     return found
 
 
@@ -193,7 +190,7 @@ class OnnxModule(Module):
     def results(self, given: Mapping[str, Any]) -> list[Tensor]:
         """The outputs for these inputs, by name."""
         own = {name: getattr(self, attribute) for name, attribute in self._attributes.items()}
-        at = Translation(self._program.dialect, {**self._constants, **own, **given})
+        at = OnnxScope(self._program.dialect, {**self._constants, **own, **given})
         at.walk(self._program.body)
         return at.tensors(self._program.body.outputs)
 
@@ -215,7 +212,9 @@ class OnnxModule(Module):
         if not isinstance(value, (Tensor, np.ndarray)):
             value = np.asarray(value, expected.dtype)
         if not expected.fits(value):
-            raise GraphError(f"input {name!r} of the model: expected {expected}, actual {SourceType(value.dtype, value.shape)}")
+            raise GraphError(
+                f"input {name!r} of the model: expected {expected}, actual {SourceType(value.dtype, value.shape)}"
+            )
         return value
 
 
@@ -246,6 +245,3 @@ def load(path_or_model: Any) -> OnnxModule:
         array([[0., 0.]], dtype=float32)
     """
     return OnnxModule(program_of(message_of(path_or_model)))
-
-
-__all__ = ["SHORT_INTEGERS", "OnnxModule", "OnnxProgram", "array_of", "lift", "load", "message_of", "program_of"]

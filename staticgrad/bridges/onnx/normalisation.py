@@ -8,7 +8,7 @@ import numpy as np
 
 from staticgrad.base.types import computed
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -26,7 +26,7 @@ def moments(x: Tensor, axes: Any) -> tuple[Tensor, Tensor]:
 
 
 @converts("BatchNormalization")
-def batch_normalization(at: Translation, node: OnnxNode) -> list[Tensor]:
+def batch_normalization(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x, scale, bias, mean, variance = at.operands(node)
     epsilon, momentum = node.attr("epsilon", 1e-5), node.attr("momentum", 0.9)
     wide = computed(mean.dtype)
@@ -47,15 +47,15 @@ def batch_normalization(at: Translation, node: OnnxNode) -> list[Tensor]:
 
 
 @converts("InstanceNormalization")
-def instance_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def instance_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale, bias = at.operands(node)
     mean, variance = moments(x, tuple(range(2, x.ndim)))
     y = (x - mean) * o.rsqrt(variance + node.attr("epsilon", 1e-5))
-    return y * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim)
+    return o.add(y * _by_channel(scale, x.ndim), _by_channel(bias, x.ndim))
 
 
 @converts("LayerNormalization")
-def layer_normalization(at: Translation, node: OnnxNode) -> list[Tensor]:
+def layer_normalization(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x, scale, bias = at.operands(node, 3)
     axis = node.attr("axis", -1) % x.ndim
     wide = cast(x, np.float32) if computed(x.dtype) == np.float32 else x
@@ -66,7 +66,7 @@ def layer_normalization(at: Translation, node: OnnxNode) -> list[Tensor]:
 
 
 @converts("RMSNormalization")
-def rms_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def rms_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale = at.operands(node)
     axis = node.attr("axis", -1) % x.ndim
     wide = cast(x, np.float32) if computed(x.dtype) == np.float32 else x
@@ -75,7 +75,7 @@ def rms_normalization(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("GroupNormalization")
-def group_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def group_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale, bias = at.operands(node)
     groups = node.attr("num_groups")
     wide = computed(x.dtype)
@@ -88,7 +88,7 @@ def group_normalization(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("LRN")
-def local_response_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def local_response_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, size = at.tensor(node.inputs[0]), node.attr("size")
     low = (size - 1) // 2
     pads = [(0, 0), (low, size - 1 - low), *[(0, 0)] * (x.ndim - 2)]
@@ -99,14 +99,14 @@ def local_response_normalization(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("LpNormalization")
-def lp_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def lp_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axis = at.tensor(node.inputs[0]), node.attr("axis", -1)
     norm = o.vector_norm(x, axis, keepdims=True, ord=node.attr("p", 2))
     return o.where(norm == 0, 0, x / norm)
 
 
 @converts("MeanVarianceNormalization")
-def mean_variance_normalization(at: Translation, node: OnnxNode) -> Tensor:
+def mean_variance_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     mean, variance = moments(x, tuple(node.attr("axes", [0, 2, 3])))
     return (x - mean) / (o.sqrt(variance) + 1e-9)

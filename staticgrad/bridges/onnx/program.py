@@ -23,7 +23,7 @@ LEAST_OPSET = 7  # whose operators broadcast as NumPy does
 
 
 @frozen(eq=False)
-class Body(SourceBody):
+class OnnxBody(SourceBody):
     """A program whose names are known to be constants where ``constants`` has them."""
 
     constants: Mapping[str, Any]
@@ -128,7 +128,7 @@ def _resolved(proto: onnx.NodeProto, given: Mapping[str, Any]) -> onnx.NodeProto
         elif name in given:
             value = given[name]
             value = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-            new.attribute.append(helper.make_attribute(attribute.name, value, attr_type=attribute.type))
+            new.attribute.append(helper.make_attribute(attribute.name, value, attr_type=attribute.type or None))
     return new
 
 
@@ -147,19 +147,19 @@ def attribute_value(attribute: onnx.AttributeProto, opsets: Mapping[str, int], g
     return value
 
 
-def body_of(graph: onnx.GraphProto, opsets: Mapping[str, int], given: Mapping[str, Any] = {}) -> Body:
+def body_of(graph: onnx.GraphProto, opsets: Mapping[str, int], given: Mapping[str, Any] = {}) -> OnnxBody:
     """The body that a graph is; its initializers are constants."""
     constants = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     inputs = [info.name for info in graph.input if info.name not in constants]
     nodes = [node_of(proto, opsets, place, given) for place, proto in enumerate(graph.node)]
-    return Body(inputs, nodes, [info.name for info in graph.output], constants)
+    return OnnxBody(inputs, nodes, [info.name for info in graph.output], constants)
 
 
-def function_body(function: onnx.FunctionProto, inherited: Mapping[str, int], given: Mapping[str, Any]) -> Body:
+def function_body(function: onnx.FunctionProto, inherited: Mapping[str, int], given: Mapping[str, Any]) -> OnnxBody:
     """The body of a function, with the attributes of its call."""
     opsets = {**inherited, **opsets_of(function.opset_import)}
     nodes = [node_of(proto, opsets, place, given) for place, proto in enumerate(function.node)]
-    return Body(list(function.input), nodes, list(function.output), {})
+    return OnnxBody(list(function.input), nodes, list(function.output), {})
 
 
 def type_proto(dtype: np.dtype, shape: Sequence[Any]) -> onnx.TypeProto:

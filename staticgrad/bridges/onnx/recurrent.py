@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -58,7 +58,7 @@ def _activations(node: OnnxNode, directions: int) -> list[list[Callable[[Tensor]
 
 
 @converts("RNN", "GRU", "LSTM")
-def recurrent(at: Translation, node: OnnxNode) -> list[Tensor]:
+def recurrent(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x, w, r, b, lengths, *states = at.operands(node, 8)
     by_batch = bool(node.attr("layout", 0))
     x = o.swapaxes(x, 0, 1) if by_batch else x
@@ -117,7 +117,7 @@ def _steps(
 ) -> Callable[[Tensor, Sequence[Tensor]], list[Tensor]]:
     """One step: from what the input gives to the gates, and the state, to the new state."""
     size = int(r.shape[-1])
-    f, g, h = (*functions, *functions[-1:] * 2)[:3]
+    f, g, h = [*functions, functions[-1], functions[-1]][:3]
 
     def parts(x: Tensor, count: int) -> list[Tensor]:
         return o.split(x, [size * k for k in range(1, count)], axis=-1)

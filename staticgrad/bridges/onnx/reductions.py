@@ -10,7 +10,7 @@ import numpy as np
 
 from staticgrad.base.types import bool_, float64, int64, is_floating, product, uint8
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -33,13 +33,13 @@ def _of_floats(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tenso
     return lambda x: function(x) if is_floating(x.dtype) else cast(function(cast(x, float64)), x.dtype)
 
 
-def _extreme(name: str, of_nothing: Callable[[np.dtype], Any]) -> Reduction:
+def _extreme(function: Callable[..., Tensor], of_nothing: Callable[[np.dtype], Any]) -> Reduction:
     def reduce(x: Tensor, axis: Any, keepdims: bool) -> Tensor:
         if x.dtype == bool_:
             return cast(reduce(cast(x, uint8), axis, keepdims), bool_)
         if any(x.shape[a] == 0 for a in axis):  # of an empty axis: what changes no other value
             return o.full(o.sum(x, axis, dtype=x.dtype, keepdims=keepdims).shape, of_nothing(x.dtype), dtype=x.dtype)
-        return getattr(o, name)(x, axis, keepdims=keepdims)
+        return function(x, axis, keepdims=keepdims)
 
     return reduce
 
@@ -64,8 +64,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": total,
     "ReduceMean": mean,
     "ReduceProd": lambda x, axis, keepdims: o.prod(x, axis, dtype=x.dtype, keepdims=keepdims),
-    "ReduceMax": _extreme("max", _least),
-    "ReduceMin": _extreme("min", _greatest),
+    "ReduceMax": _extreme(o.max, _least),
+    "ReduceMin": _extreme(o.min, _greatest),
     "ReduceL1": lambda x, axis, keepdims: total(o.abs(x), axis, keepdims),
     "ReduceL2": lambda x, axis, keepdims: _of_floats(o.sqrt)(total(x * x, axis, keepdims)),
     "ReduceSumSquare": lambda x, axis, keepdims: total(x * x, axis, keepdims),
@@ -75,7 +75,7 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 @converts(*REDUCTIONS)
-def reduced(at: Translation, node: OnnxNode) -> Tensor:
+def reduced(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axes = at.tensor(node.inputs[0]), at.numbers(node, 1, "axes", "the axes of a reduction")
     if not axes and node.attr("noop_with_empty_axes", 0):
         over: tuple[int, ...] = ()
@@ -85,16 +85,16 @@ def reduced(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("ArgMax", "ArgMin")
-def position(at: Translation, node: OnnxNode) -> Tensor:
+def position(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axis, keepdims = at.tensor(node.inputs[0]), node.attr("axis", 0), bool(node.attr("keepdims", 1))
     function = o.argmax if node.operator == "ArgMax" else o.argmin
     if not node.attr("select_last_index", 0):
         return function(x, axis, keepdims=keepdims)
-    return x.shape[axis] - 1 - function(o.flip(x, axis), axis, keepdims=keepdims)
+    return o.subtract(x.shape[axis] - 1, function(o.flip(x, axis), axis, keepdims=keepdims))
 
 
 @converts("CumSum", "CumProd")
-def cumulated(at: Translation, node: OnnxNode) -> Tensor:
+def cumulated(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axis = at.tensor(node.inputs[0]), at.number(node, 1, what="the axis of running sums")
     axis = axis % x.ndim
     function = o.cumulative_sum if node.operator == "CumSum" else o.cumulative_prod
@@ -108,7 +108,7 @@ def cumulated(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("TopK")
-def largest(at: Translation, node: OnnxNode) -> list[Tensor]:
+def largest(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x, axis, count = at.tensor(node.inputs[0]), node.attr("axis", -1), at.number(node, 1, "k")
     axis = axis % x.ndim
     order = o.argsort(x, axis, descending=bool(node.attr("largest", 1)))
@@ -129,7 +129,7 @@ ALONG = {"Softmax": lambda x, axis: o.softmax(x, axis), "LogSoftmax": lambda x, 
 
 
 @converts(*ALONG)
-def normalized_along(at: Translation, node: OnnxNode) -> Tensor:
+def normalized_along(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, function = at.tensor(node.inputs[0]), ALONG[node.operator]
     if node.opset >= 13:
         return function(x, node.attr("axis", -1) % x.ndim)

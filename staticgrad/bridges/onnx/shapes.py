@@ -11,8 +11,8 @@ from staticgrad.base.types import bool_, int64, product
 from staticgrad.bridges.arrays import LARGEST_KNOWN, cast
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx import sizes
-from staticgrad.bridges.onnx.dialect import Translation, converts, size
-from staticgrad.bridges.onnx.program import OnnxNode, array_of
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts, size
+from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -20,7 +20,7 @@ from staticgrad.graph.optable import FUNCTIONS as o
 
 
 @converts("Constant")
-def constant(at: Translation, node: OnnxNode) -> Any:
+def constant(at: OnnxScope, node: OnnxNode) -> Any:
     (name, value), *_ = node.attributes.items()
     if name in ("value_int", "value_ints"):
         return np.array(value, np.int64)
@@ -32,7 +32,7 @@ def constant(at: Translation, node: OnnxNode) -> Any:
 
 
 @converts("ConstantOfShape")
-def filled(at: Translation, node: OnnxNode) -> Any:
+def filled(at: OnnxScope, node: OnnxNode) -> Any:
     shape = tuple(size(each) for each in at.numbers(node, 0))
     value = node.attr("value", np.zeros(1, np.float32))
     known = all(isinstance(each, int) for each in shape) and math.prod(shape) <= LARGEST_KNOWN
@@ -40,20 +40,20 @@ def filled(at: Translation, node: OnnxNode) -> Any:
 
 
 @converts("Shape")
-def shape(at: Translation, node: OnnxNode) -> Any:
+def shape(at: OnnxScope, node: OnnxNode) -> Any:
     found = at.value(node.inputs[0]).shape
     return sizes.array(found[node.attr("start", 0) : node.attr("end", None)])
 
 
 @converts("Size")
-def count(at: Translation, node: OnnxNode) -> Any:
+def count(at: OnnxScope, node: OnnxNode) -> Any:
     return sizes.array(product(at.value(node.inputs[0]).shape))
 
 
 @converts("Range")
-def arithmetic_progression(at: Translation, node: OnnxNode) -> Any:
+def arithmetic_progression(at: OnnxScope, node: OnnxNode) -> Any:
     values = [at.steering(node, place) for place in range(3)]
-    if any(getattr(each, "dtype", None) == object for each in values):
+    if any(sizes.is_open_array(each) for each in values):
         start, stop, step = (np.ravel(each)[0] for each in values)
         return o.arange(start, stop, int(step), dtype=int64)
     start, stop, step = values
@@ -65,7 +65,7 @@ def arithmetic_progression(at: Translation, node: OnnxNode) -> Any:
 
 
 @converts("Reshape")
-def reshape(at: Translation, node: OnnxNode) -> Tensor:
+def reshape(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, wanted = at.tensor(node.inputs[0]), at.numbers(node, 1, "shape")
     keeps = not node.attr("allowzero", 0)
     shape = [x.shape[axis] if each == 0 and keeps else each for axis, each in enumerate(map(size, wanted))]
@@ -75,14 +75,14 @@ def reshape(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Flatten")
-def flatten(at: Translation, node: OnnxNode) -> Tensor:
+def flatten(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axis = at.tensor(node.inputs[0]), node.attr("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
     return o.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
 
 
 @converts("Squeeze")
-def squeeze(at: Translation, node: OnnxNode) -> Tensor:
+def squeeze(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axes = at.tensor(node.inputs[0]), at.numbers(node, 1, "axes")
     if axes is None:
         axes = [axis for axis, each in enumerate(x.shape) if each == 1]
@@ -90,19 +90,19 @@ def squeeze(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Unsqueeze")
-def unsqueeze(at: Translation, node: OnnxNode) -> Tensor:
+def unsqueeze(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, axes = at.tensor(node.inputs[0]), at.numbers(node, 1, "axes")
     return o.expand_dims(x, tuple(axes))
 
 
 @converts("Transpose")
-def transpose(at: Translation, node: OnnxNode) -> Tensor:
+def transpose(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     return o.permute_dims(x, tuple(node.attr("perm", range(x.ndim)[::-1])))
 
 
 @converts("Expand")
-def expand(at: Translation, node: OnnxNode) -> Tensor:
+def expand(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, wanted = at.tensor(node.inputs[0]), [size(each) for each in at.numbers(node, 1)]
     ndim = max(x.ndim, len(wanted))
     own, other = (*(1,) * (ndim - x.ndim), *x.shape), (*(1,) * (ndim - len(wanted)), *wanted)
@@ -110,12 +110,12 @@ def expand(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Tile")
-def tile(at: Translation, node: OnnxNode) -> Tensor:
+def tile(at: OnnxScope, node: OnnxNode) -> Tensor:
     return o.tile(at.tensor(node.inputs[0]), tuple(at.numbers(node, 1)))
 
 
 @converts("Slice")
-def slice_(at: Translation, node: OnnxNode) -> Tensor:
+def slice_(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     starts, ends = at.numbers(node, 1, "starts"), at.numbers(node, 2, "ends")
     axes = at.numbers(node, 3, "axes") or range(len(starts))
@@ -128,14 +128,14 @@ def slice_(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Trilu")
-def triangle(at: Translation, node: OnnxNode) -> Tensor:
+def triangle(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, k = at.tensor(node.inputs[0]), at.number(node, 1, what="the diagonal") or 0
     function = o.triu if node.attr("upper", 1) else o.tril
     return function(x, max(min(k, 2**30), -(2**30)))
 
 
 @converts("DepthToSpace")
-def depth_to_space(at: Translation, node: OnnxNode) -> Tensor:
+def depth_to_space(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, block = at.tensor(node.inputs[0]), node.attr("blocksize")
     n, c, h, w = x.shape
     if node.attr("mode", "DCR") == "DCR":
@@ -146,7 +146,7 @@ def depth_to_space(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("SpaceToDepth")
-def space_to_depth(at: Translation, node: OnnxNode) -> Tensor:
+def space_to_depth(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, block = at.tensor(node.inputs[0]), node.attr("blocksize")
     n, c, h, w = x.shape
     order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -158,12 +158,12 @@ def space_to_depth(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Concat")
-def concat(at: Translation, node: OnnxNode) -> Tensor:
+def concat(at: OnnxScope, node: OnnxNode) -> Tensor:
     return o.concat(at.tensors(node.inputs), axis=node.attr("axis", 1))
 
 
 @converts("Split")
-def split(at: Translation, node: OnnxNode) -> list[Tensor]:
+def split(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x, axis, lengths = at.tensor(node.inputs[0]), node.attr("axis", 0), at.numbers(node, 1, "split")
     if lengths is None:
         parts = node.attr("num_outputs", len(node.outputs))
@@ -173,7 +173,7 @@ def split(at: Translation, node: OnnxNode) -> list[Tensor]:
 
 
 @converts("ReverseSequence")
-def reverse_sequence(at: Translation, node: OnnxNode) -> Tensor:
+def reverse_sequence(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, lengths = at.operands(node)
     time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
     places = o.iota(x.shape, time)
@@ -182,7 +182,7 @@ def reverse_sequence(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("CenterCropPad")
-def center_crop_pad(at: Translation, node: OnnxNode) -> Tensor:
+def center_crop_pad(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, wanted = at.tensor(node.inputs[0]), at.numbers(node, 1)
     for axis, length in zip(node.attr("axes", range(x.ndim)), wanted, strict=True):
         axis, missing = axis % x.ndim, length - x.shape[axis]
@@ -198,7 +198,7 @@ def center_crop_pad(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Pad")
-def pad(at: Translation, node: OnnxNode) -> Tensor:
+def pad(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, given, value = at.tensor(node.inputs[0]), at.numbers(node, 1, "pads"), at.operand(node, 2)
     axes = at.numbers(node, 3, "axes") or range(x.ndim)
     widths = [(0, 0)] * x.ndim
@@ -221,7 +221,7 @@ def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
     return x[tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in zip(widths, x.shape))] if x.ndim else x
 
 
-PLACES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}  # modes, as NumPy calls them
+PLACES: dict[str, Any] = {name: name for name in ("reflect", "edge", "wrap")}  # modes, as NumPy calls them
 
 
 def _mirrored(x: Tensor, widths: list[tuple[int, int]], mode: str) -> Tensor:

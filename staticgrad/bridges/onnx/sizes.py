@@ -24,9 +24,16 @@ def array(values: Any) -> np.ndarray:
     return found if any(isinstance(each, Dim) for each in found.ravel()) else found.astype(np.int64)
 
 
+def is_open_array(value: Any) -> bool:
+    """True if it is an array of sizes of which some are open."""
+    return isinstance(value, np.ndarray) and value.dtype.kind == "O"
+
+
 def as_tensor(values: np.ndarray) -> Tensor:
     """Sizes as an int64 tensor, which a run fills in."""
-    parts = [o.size_value(each, int64) if isinstance(each, Dim) else o.constant(int(each), int64) for each in values.ravel()]
+    parts = [
+        o.size_value(each, int64) if isinstance(each, Dim) else o.constant(int(each), int64) for each in values.ravel()
+    ]
     return o.reshape(o.stack(parts), values.shape)
 
 

@@ -13,7 +13,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import float32, float64, int32, int64, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import Translation, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.elementwise import along, quantized
 from staticgrad.bridges.onnx.matrices import centred
 from staticgrad.bridges.onnx.program import OnnxNode
@@ -39,7 +39,7 @@ class Geometry:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
 
 
-def geometry(node: OnnxNode, kernel: Sequence[int], sizes: Sequence[Any]) -> Geometry:
+def geometry(node: OnnxNode, kernel: Sequence[Any], sizes: Sequence[Any]) -> Geometry:
     """The windows that a node describes, over axes of these sizes."""
     rank = len(kernel)
     strides, dilations = node.attr("strides", [1] * rank), node.attr("dilations", [1] * rank)
@@ -81,25 +81,27 @@ def _convolution(x: Tensor, w: Tensor, bias: Tensor | None, at: Geometry, groups
 
 
 @converts("Conv")
-def conv(at: Translation, node: OnnxNode) -> Tensor:
+def conv(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, w, bias = at.operands(node, 3)
     return _convolution(x, w, bias, geometry(node, w.shape[2:], x.shape[2:]), node.attr("group", 1))
 
 
 def _integer_convolution(x: Tensor, w: Tensor, node: OnnxNode) -> Tensor:
     """A convolution of centred bytes; sums are exact in float64."""
-    y = _convolution(cast(x, float64), cast(w, float64), None, geometry(node, w.shape[2:], x.shape[2:]), node.attr("group", 1))
+    y = _convolution(
+        cast(x, float64), cast(w, float64), None, geometry(node, w.shape[2:], x.shape[2:]), node.attr("group", 1)
+    )
     return cast(y, int32)
 
 
 @converts("ConvInteger")
-def conv_integer(at: Translation, node: OnnxNode) -> Tensor:
+def conv_integer(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, w, x_zero, w_zero = at.operands(node, 4)
     return _integer_convolution(centred(x, x_zero, 1), centred(w, w_zero, 0), node)
 
 
 @converts("QLinearConv")
-def conv_quantized(at: Translation, node: OnnxNode) -> Tensor:
+def conv_quantized(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = at.operands(node, 9)
     y = _integer_convolution(centred(x, x_zero, 1), centred(w, w_zero, 0), node)
     if bias is not None:
@@ -108,7 +110,7 @@ def conv_quantized(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("ConvTranspose")
-def conv_transpose(at: Translation, node: OnnxNode) -> Tensor:
+def conv_transpose(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, w, bias = at.operands(node, 3)
     groups, rank = node.attr("group", 1), x.ndim - 2
     found = geometry(node, w.shape[2:], x.shape[2:])
@@ -117,7 +119,9 @@ def conv_transpose(at: Translation, node: OnnxNode) -> Tensor:
     is_even = all(a == b and a >= 0 for a, b in pads)
     if rank == 2 and is_even and all(e < s for e, s in zip(extra, found.strides)):
         padding = tuple(a for a, _ in pads)
-        return o.conv_transpose2d(x, w, bias, tuple(found.strides), padding, tuple(extra), groups, tuple(found.dilations))
+        return o.conv_transpose2d(
+            x, w, bias, tuple(found.strides), padding, tuple(extra), groups, tuple(found.dilations)
+        )
     inputs, outputs = w.shape[:2]
     w = o.reshape(w, (groups, inputs // groups, outputs, *w.shape[2:]))
     w = o.reshape(o.swapaxes(w, 1, 2), (groups * outputs, inputs // groups, *w.shape[3:]))
@@ -130,7 +134,7 @@ def conv_transpose(at: Translation, node: OnnxNode) -> Tensor:
 
 
 def _transposed_pads(node: OnnxNode, found: Geometry, sizes: Sequence[Any], extra: Sequence[int]) -> Pads:
-    """What is cut off from the result, before and after, along each axis."""
+    """The places that are cut off from the result, before and after, along each axis."""
     auto, wanted = node.attr("auto_pad", "NOTSET"), node.attr("output_shape")
     if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [size * s for size, s in zip(sizes, found.strides)]
@@ -180,7 +184,7 @@ def _reduced(x: Tensor, rows: Any, value: float, reduce: Callable[[Tensor, Any],
 
 
 @converts("MaxPool")
-def max_pool(at: Translation, node: OnnxNode) -> list[Tensor]:
+def max_pool(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     x = at.tensor(node.inputs[0])
     wide = x if is_floating(x.dtype) else cast(x, float64)
     found = geometry(node, node.attr("kernel_shape"), x.shape[2:])
@@ -212,7 +216,7 @@ def _with_positions(x: Tensor, found: Geometry, pads: Pads, by_columns: int) -> 
 
 
 @converts("AveragePool")
-def average_pool(at: Translation, node: OnnxNode) -> Tensor:
+def average_pool(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     found = geometry(node, node.attr("kernel_shape"), x.shape[2:])
     pads = _with_overhang(node, found, x.shape[2:])
@@ -229,7 +233,7 @@ def average_pool(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("LpPool")
-def lp_pool(at: Translation, node: OnnxNode) -> Tensor:
+def lp_pool(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, p = at.tensor(node.inputs[0]), node.attr("p", 2)
     found = geometry(node, node.attr("kernel_shape"), x.shape[2:])
     powers = o.pow(o.abs(x), p)
@@ -238,25 +242,23 @@ def lp_pool(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(at: Translation, node: OnnxNode) -> Tensor:
+def global_pool(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     function = o.mean if node.operator == "GlobalAveragePool" else o.max
     return function(x, tuple(range(2, x.ndim)), keepdims=True)
 
 
 @converts("GlobalLpPool")
-def global_lp_pool(at: Translation, node: OnnxNode) -> Tensor:
+def global_lp_pool(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     return o.vector_norm(x, tuple(range(2, x.ndim)), keepdims=True, ord=node.attr("p", 2))
 
 
 @converts("MaxUnpool")
-def max_unpool(at: Translation, node: OnnxNode) -> Tensor:
+def max_unpool(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, places = at.operands(node)[:2]
     found = geometry(node, node.attr("kernel_shape"), x.shape[2:])
-    own = [
-        (n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], found.strides, found.kernel, found.pads)
-    ]
+    own = [(n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], found.strides, found.kernel, found.pads)]
     own_shape = (*x.shape[:2], *own)
     wanted = at.numbers(node, 2)
     flat = o.scatter(o.zeros(math.prod(own_shape), dtype=x.dtype), (o.reshape(places, (-1,)),), o.reshape(x, (-1,)))
@@ -266,7 +268,7 @@ def max_unpool(at: Translation, node: OnnxNode) -> Tensor:
 
 
 @converts("Col2Im")
-def columns_to_image(at: Translation, node: OnnxNode) -> Tensor:
+def columns_to_image(at: OnnxScope, node: OnnxNode) -> Tensor:
     x = at.tensor(node.inputs[0])
     image, block = at.numbers(node, 1), at.numbers(node, 2)
     if len(block) > 2:
@@ -275,8 +277,9 @@ def columns_to_image(at: Translation, node: OnnxNode) -> Tensor:
     rows = list(zip(block, found.strides, found.dilations, found.pads))
     if len(block) == 1:
         rows, image = [(1, 1, 1, (0, 0)), *rows], [1, *image]
-    kernel, strides, dilations, pads = (tuple(each) for each in zip(*rows))
-    attrs = WindowAttributes(kernel, strides, pads, dilations)
+    kernel, strides, dilations, pads = map(tuple, zip(*rows))
+    geometry_of: Any = (kernel, strides, pads, dilations)
+    attrs = WindowAttributes(*geometry_of)
     counts, (kh, kw) = attrs.counts(*image), kernel
     channels = x.shape[1] // (kh * kw)
     parts = o.reshape(x, (x.shape[0], channels, kh, kw, *counts))

@@ -1,7 +1,7 @@
 """Ops that are not elementwise, as nodes of ONNX: one entry each.
 
-An entry takes the writer, the op's node and its operands, and gives a value for each result, or a lone one. Composed ops
-that ONNX has as well have an entry, others are expanded first.
+An entry takes the writer, the op's node and its operands, and gives a value for each result, or a lone one. Composed
+ops that ONNX has as well have an entry, others are expanded first.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import bool_, float32, int32, int64, is_floating
-from staticgrad.bridges.onnx.written import ARITHMETIC, GraphWriter, Unwritable, Value
+from staticgrad.base.types import bool_, int32, int64
+from staticgrad.bridges.onnx.writing.text import ARITHMETIC, GraphWriter, OnnxValue, Unwritable
 from staticgrad.graph.graph import Node
 
-Write = Callable[[GraphWriter, Node, Sequence[Value]], "Value | Sequence[Value]"]
+Write = Callable[[GraphWriter, Node, Sequence[OnnxValue]], "OnnxValue | Sequence[OnnxValue]"]
 
 WRITERS: dict[str, Write] = {}
 COMPOSED = {
@@ -46,57 +46,59 @@ def _result(node: Node) -> tuple[int, ...]:
 
 
 @writes("constant")
-def constant(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def constant(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.constant(node.attrs.value)
 
 
 @writes("full")
-def full(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def full(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     number = w.constant(np.asarray(node.attrs.value).astype(node.attrs.dtype))
     return w.add("Expand", [number, w.numbers(_result(node))], number.dtype) if _result(node) else number
 
 
 @writes("iota")
-def iota(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def iota(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     shape, axis = _result(node), node.attrs.axis
-    line = w.constant(np.arange(shape[axis]).astype(node.attrs.dtype).reshape([-1 if a == axis else 1 for a in range(len(shape))]))
+    line = w.constant(
+        np.arange(shape[axis]).astype(node.attrs.dtype).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    )
     return w.add("Expand", [line, w.numbers(shape)], line.dtype)
 
 
 @writes("identity", "stop_gradient", "once")
-def identity(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def identity(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return xs[0]
 
 
 @writes("broadcast_to")
-def broadcast_to(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def broadcast_to(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.add("Expand", [xs[0], w.numbers(_result(node))], xs[0].dtype)
 
 
 @writes("permute_dims")
-def permute_dims(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def permute_dims(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.transpose(xs[0], node.attrs.perm)
 
 
 @writes("reshape")
-def reshape(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def reshape(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.reshape(xs[0], _result(node))
 
 
 @writes("slice")
-def slice_(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def slice_(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs = node.attrs
     stops = [int(stop) if stop >= 0 else np.iinfo(np.int64).min + 1 for stop in attrs.stops]
     return w.slice(xs[0], list(map(int, attrs.starts)), stops, attrs.steps, range(len(stops)))
 
 
 @writes("concat")
-def concat(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def concat(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.add("Concat", xs, xs[0].dtype, axis=node.attrs.axis)
 
 
 @writes("pad")
-def pad(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def pad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs, shape, x = node.attrs, list(_shape(node)), xs[0]
     for axis, gap in enumerate(attrs.interior):
         if gap and shape[axis]:
@@ -116,17 +118,24 @@ REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min
 
 
 @writes(*REDUCTIONS)
-def reduction(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs, operator = node.attrs, REDUCTIONS[node.op.name]
     if not attrs.axes:
         return xs[0]
-    return w.wide(operator, [xs[0], w.numbers(attrs.axes)], keepdims=int(attrs.keepdims)) if xs[0].dtype in ARITHMETIC else (
-        w.cast(w.add(operator, [w.cast(xs[0], int64), w.numbers(attrs.axes)], int64, keepdims=int(attrs.keepdims)), xs[0].dtype)
+    return (
+        w.wide(operator, [xs[0], w.numbers(attrs.axes)], keepdims=int(attrs.keepdims))
+        if xs[0].dtype in ARITHMETIC
+        else (
+            w.cast(
+                w.add(operator, [w.cast(xs[0], int64), w.numbers(attrs.axes)], int64, keepdims=int(attrs.keepdims)),
+                xs[0].dtype,
+            )
+        )
     )
 
 
 @writes("all", "any")
-def logical_reduction(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def logical_reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs = node.attrs
     if not attrs.axes:
         return xs[0]
@@ -136,25 +145,25 @@ def logical_reduction(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
 
 
 @writes("argmax", "argmin")
-def position(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def position(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     operator, attrs = "ArgMax" if node.op.name == "argmax" else "ArgMin", node.attrs
     return w.add(operator, xs, int64, axis=attrs.axis, keepdims=int(attrs.keepdims))
 
 
 @writes("softmax", "log_softmax")
-def softmax(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def softmax(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     operator = "Softmax" if node.op.name == "softmax" else "LogSoftmax"
     return w.add(operator, xs, xs[0].dtype, axis=node.attrs.axis)
 
 
 @writes("cumulative_sum")
-def cumulative_sum(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def cumulative_sum(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     axis = w.constant(np.array(node.attrs.axis, np.int64))
     return w.add("CumSum", [xs[0], axis], xs[0].dtype, reverse=int(node.attrs.reverse))
 
 
 @writes("sort", "sort_rows", "topk")
-def sort(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Sequence[Value]:
+def sort(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
     attrs = node.attrs
     whole = node.op.name != "topk"
     count = _shape(node)[attrs.axis] if whole else int(attrs.k)
@@ -167,7 +176,7 @@ def sort(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 @writes("dot", "matmul")
-def product(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def product(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.wide("MatMul", xs)
 
 
@@ -177,16 +186,18 @@ def _geometry(attrs: Any) -> dict[str, Any]:
 
 
 @writes("convolution")
-def convolution(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def convolution(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.add("Conv", xs, xs[0].dtype, group=node.attrs.groups, **_geometry(node.attrs))
 
 
 @writes("convolution_input_grad")
-def convolution_input_grad(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def convolution_input_grad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs, rows = node.attrs, _shape(node)[-2:]
     extra = [
         int(size) - ((count - 1) * s + (int(k) - 1) * d + 1 - a - b)
-        for size, count, s, k, d, (a, b) in zip(attrs.size, rows, attrs.stride, attrs.kernel, attrs.dilation, attrs.padding)
+        for size, count, s, k, d, (a, b) in zip(
+            attrs.size, rows, attrs.stride, attrs.kernel, attrs.dilation, attrs.padding
+        )
     ]
     if all(e < max(s, d) for e, s, d in zip(extra, attrs.stride, attrs.dilation)):
         return w.add("ConvTranspose", xs, xs[0].dtype, group=attrs.groups, output_padding=extra, **_geometry(attrs))
@@ -195,7 +206,7 @@ def convolution_input_grad(w: GraphWriter, node: Node, xs: Sequence[Value]) -> V
 
 
 @writes("convolution_weight_grad")
-def convolution_weight_grad(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def convolution_weight_grad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     """A convolution of the images, with channels as examples, by the cotangents, with examples as channels."""
     attrs, (n, channels, *image), (_, filters, *rows) = node.attrs, _shape(node), _shape(node, 1)
     groups = attrs.groups
@@ -213,13 +224,15 @@ def convolution_weight_grad(w: GraphWriter, node: Node, xs: Sequence[Value]) -> 
 
 
 @writes("max_pool2d")
-def max_pool(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def max_pool(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     images = xs[0] if len(_shape(node)) == 4 else w.reshape(xs[0], [1, *_shape(node)])
     kernel = list(node.attrs.kernel)
-    return w.reshape(w.add("MaxPool", [images], xs[0].dtype, kernel_shape=kernel, **_geometry(node.attrs)), _result(node))
+    return w.reshape(
+        w.add("MaxPool", [images], xs[0].dtype, kernel_shape=kernel, **_geometry(node.attrs)), _result(node)
+    )
 
 
-def _windows(w: GraphWriter, x: Value, shape: Sequence[int], attrs: Any) -> Value:
+def _windows(w: GraphWriter, x: OnnxValue, shape: Sequence[int], attrs: Any) -> OnnxValue:
     """(…, H, W) to (…, OH, OW, KH, KW), by gathers at places that are known."""
     counts, front = attrs.counts(*shape[-2:]), [0] * (len(shape) - 2)
     x = w.pad(x, [*front, *(a for a, _ in attrs.padding)], [*front, *(b for _, b in attrs.padding)], attrs.value)
@@ -231,24 +244,27 @@ def _windows(w: GraphWriter, x: Value, shape: Sequence[int], attrs: Any) -> Valu
 
 
 @writes("window")
-def window(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def window(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return _windows(w, xs[0], _shape(node), node.attrs)
 
 
 @writes("fold")
-def fold(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def fold(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs, shape = node.attrs.window, _shape(node)
     (top, bottom), (left, right) = attrs.padding
     height, width = int(node.attrs.height), int(node.attrs.width)
     whole = (height + top + bottom, width + left + right)
     lines = [
-        np.arange(shape[-4 + a])[:, None] * attrs.stride[a] + np.arange(attrs.kernel[a]) * attrs.dilation[a] for a in range(2)
+        np.arange(shape[-4 + a])[:, None] * attrs.stride[a] + np.arange(attrs.kernel[a]) * attrs.dilation[a]
+        for a in range(2)
     ]
     places = lines[0][:, None, :, None] * whole[1] + lines[1][None, :, None, :]  # (OH, OW, KH, KW)
     count, rest = places.size, math.prod(shape[:-4])
     updates = w.transpose(w.reshape(xs[0], [rest, count]), [1, 0])
     base = w.add("Expand", [w.constant(np.zeros((), xs[0].dtype)), w.numbers([whole[0] * whole[1], rest])], xs[0].dtype)
-    added = w.add("ScatterND", [base, w.constant(places.reshape(-1, 1).astype(np.int64)), updates], xs[0].dtype, reduction="add")
+    added = w.add(
+        "ScatterND", [base, w.constant(places.reshape(-1, 1).astype(np.int64)), updates], xs[0].dtype, reduction="add"
+    )
     image = w.reshape(w.transpose(added, [1, 0]), [*shape[:-4], *whole])
     axes = [len(shape) - 4, len(shape) - 3]
     return w.slice(image, [top, left], [top + height, left + width], [1, 1], axes)
@@ -261,7 +277,7 @@ def _in_front(axes: Sequence[int], ndim: int) -> list[int]:
     return [*axes, *(axis for axis in range(ndim) if axis not in axes)]
 
 
-def _stacked(w: GraphWriter, node: Node, indices: Sequence[Value], first: int) -> Value:
+def _stacked(w: GraphWriter, node: Node, indices: Sequence[OnnxValue], first: int) -> OnnxValue:
     """Index tensors as rows of one."""
     shapes = [_shape(node, first + k) for k in range(len(indices))]
     shape = np.broadcast_shapes(*shapes)
@@ -271,7 +287,7 @@ def _stacked(w: GraphWriter, node: Node, indices: Sequence[Value], first: int) -
 
 
 @writes("gather")
-def gather(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def gather(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     x = w.transpose(xs[0], _in_front(node.attrs.axes, len(_shape(node))))
     if len(xs) == 2:
         return w.add("Gather", [x, xs[1]], x.dtype, axis=0)
@@ -279,7 +295,7 @@ def gather(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
 
 
 @writes("scatter_add")
-def scatter_add(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
+def scatter_add(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     order = _in_front(node.attrs.axes, len(_shape(node)))
     base, updates, *indices = xs
     if base.dtype not in ARITHMETIC:
@@ -287,6 +303,3 @@ def scatter_add(w: GraphWriter, node: Node, xs: Sequence[Value]) -> Value:
     moved = w.transpose(base, order)
     added = w.add("ScatterND", [moved, _stacked(w, node, indices, 2), updates], base.dtype, reduction="add")
     return w.transpose(added, np.argsort(order).tolist())
-
-
-__all__ = ["COMPOSED", "WRITERS", "float32", "is_floating"]

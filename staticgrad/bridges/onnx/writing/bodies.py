@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from staticgrad.base.errors import UnsupportedOp
 from staticgrad.base.types import bool_, int64
-from staticgrad.bridges.importer import UnsupportedOp
-from staticgrad.bridges.onnx.written import GraphWriter, Unwritable, Value
-from staticgrad.bridges.onnx.written_ops import COMPOSED, WRITERS
-from staticgrad.bridges.onnx.written_scalars import elementwise
+from staticgrad.bridges.onnx.writing.ops import COMPOSED, WRITERS
+from staticgrad.bridges.onnx.writing.scalars import elementwise
+from staticgrad.bridges.onnx.writing.text import GraphWriter, OnnxValue, Unwritable
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
@@ -33,7 +33,9 @@ def simplified(region: Any) -> Region:
 class Walk:
     """The values of a region's tensors in a graph of ONNX, and the ops that have no counterpart."""
 
-    def __init__(self, writer: GraphWriter, values: Mapping[Tensor, Value], refused: list[tuple[Node, str]]) -> None:
+    def __init__(
+        self, writer: GraphWriter, values: Mapping[Tensor, OnnxValue], refused: list[tuple[Node, str]]
+    ) -> None:
         self.writer = writer
         self.values = dict(values)
         self.refused = refused
@@ -47,10 +49,10 @@ class Walk:
             results = self._written(node, operands)
         except Unwritable as error:
             self.refused.append((node, str(error)))
-            results = [Value(self.writer.name("refused"), y.dtype) for y in node.outputs]
-        self.values.update(zip(node.outputs, [results] if isinstance(results, Value) else results, strict=True))
+            results = [OnnxValue(self.writer.name("refused"), y.dtype) for y in node.outputs]
+        self.values.update(zip(node.outputs, [results] if isinstance(results, OnnxValue) else results, strict=True))
 
-    def _written(self, node: Node, operands: Sequence[Value]) -> Value | Sequence[Value]:
+    def _written(self, node: Node, operands: Sequence[OnnxValue]) -> OnnxValue | Sequence[OnnxValue]:
         name = node.op.name
         if name in WRITERS:
             return WRITERS[name](self.writer, node, operands)
@@ -64,7 +66,7 @@ class Walk:
 
     # -- bodies -------------------------------------------------------------------------------------------------------
 
-    def body(self, body: Any, given: Sequence[Value], writer: GraphWriter) -> list[Value]:
+    def body(self, body: Any, given: Sequence[OnnxValue], writer: GraphWriter) -> list[OnnxValue]:
         """The results of a body, written where its operands have these values."""
         region = simplified(body)
         inner = Walk(writer, dict(zip(region.feeds, given, strict=True)), self.refused)
@@ -72,7 +74,9 @@ class Walk:
             inner.node(node)
         return [inner.values[x] for x in region.fetches]
 
-    def _graph(self, writer: GraphWriter, inputs: Sequence[tuple[Value, Any]], outputs: Sequence[Value], types: Any) -> Any:
+    def _graph(
+        self, writer: GraphWriter, inputs: Sequence[tuple[OnnxValue, Any]], outputs: Sequence[OnnxValue], types: Any
+    ) -> Any:
         """A body's message. Each output is a value of the body's own, named once."""
         infos = []
         for value, type_ in zip(outputs, types, strict=True):
@@ -80,7 +84,7 @@ class Walk:
             infos.append(_info(own.name, type_))
         return helper.make_graph(writer.nodes, writer.name("body"), [_info(v.name, t) for v, t in inputs], infos)
 
-    def _branch(self, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    def _branch(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         types = [y.type for y in node.outputs]
         graphs = []
         for body in node.attrs.bodies:
@@ -89,7 +93,7 @@ class Walk:
         dtypes = [t.dtype for t in types]
         return self.writer.several("If", [operands[0]], dtypes, then_branch=graphs[0], else_branch=graphs[1])
 
-    def _loop(self, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    def _loop(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         attrs = node.attrs
         if attrs.counted:
             raise Unwritable("a loop that is counted by a value")
@@ -99,13 +103,13 @@ class Walk:
             raise Unwritable("a loop with a condition that gives rows")
         return self._while(node, operands)
 
-    def _scan(self, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    def _scan(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         attrs, writer = node.attrs, GraphWriter(self.writer)
         length = int(attrs.length)
         carries, rest = operands[: attrs.carries], operands[attrs.carries :]
         rows, captured = rest[: attrs.sequences], rest[attrs.sequences :]
         feeds = attrs.body.feeds
-        given = [Value(writer.name("given"), x.dtype) for x in feeds[: 1 + attrs.carries + attrs.sequences]]
+        given = [OnnxValue(writer.name("given"), x.dtype) for x in feeds[: 1 + attrs.carries + attrs.sequences]]
         results = self.body(attrs.body, [*given, *captured], writer)
         # The number of the turn is a row like others.
         order = [*given[1 : 1 + attrs.carries], given[0], *given[1 + attrs.carries :]]
@@ -119,17 +123,17 @@ class Walk:
             scan_input_directions=[back] * count, scan_output_directions=[back] * stacked,
         )  # fmt: skip
 
-    def _while(self, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    def _while(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         """ONNX's loop decides after a turn whether there is another one."""
         attrs, w = node.attrs, self.writer
         carries, captured = operands[: attrs.carries], operands[attrs.carries :]
         zero = w.constant(np.array(0, np.int64))
         (begins,) = self.body(attrs.condition, [zero, *carries, *captured], w)
         writer, feeds = GraphWriter(w), attrs.body.feeds
-        number = Value(writer.name("turn"), np.dtype(np.int64))
-        going = Value(writer.name("going"), bool_)
-        given = [Value(writer.name("given"), x.dtype) for x in feeds[1 : 1 + attrs.carries]]
-        taken = Value(writer.name("taken"), int64)
+        number = OnnxValue(writer.name("turn"), np.dtype(np.int64))
+        going = OnnxValue(writer.name("going"), bool_)
+        given = [OnnxValue(writer.name("given"), x.dtype) for x in feeds[1 : 1 + attrs.carries]]
+        taken = OnnxValue(writer.name("taken"), int64)
         results = self.body(attrs.body, [number, *given, *captured], writer)
         after = writer.add("Add", [taken, w.constant(np.array(1, np.int64))], int64)
         (again,) = self.body(attrs.condition, [after, *results, *captured], writer)
@@ -144,7 +148,9 @@ class Walk:
 
 
 def _info(name: str, type_: Any) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(type_.dtype), [int(n) for n in type_.shape])
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(type_.dtype), [int(n) for n in type_.shape]
+    )
 
 
 def refusals(refused: Sequence[tuple[Node, str]]) -> list[UnsupportedOp]:
@@ -156,6 +162,3 @@ def refusals(refused: Sequence[tuple[Node, str]]) -> list[UnsupportedOp]:
         UnsupportedOp(*what, len(nodes), tuple(dict.fromkeys(n.source for n in nodes if n.source is not None)))
         for what, nodes in found.items()
     ]
-
-
-__all__ = ["Walk", "refusals", "simplified"]

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from staticgrad.base.types import bool_, float32, float64, int32, int64, is_floating
-from staticgrad.bridges.onnx.written import ARITHMETIC, GraphWriter, Unwritable, Value
+from staticgrad.base.types import bool_, int32, int64, is_floating
+from staticgrad.bridges.onnx.writing.text import ARITHMETIC, GraphWriter, OnnxValue, Unwritable
 
 # Methods of the builder that are one operator, of floats.
 OPERATORS = {
@@ -26,8 +26,24 @@ COMPARISONS = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "Greate
 WITHOUT = ("erfinv", "threefry", "bits_to_unit", "bits_to_unit64", "loop", "bitcast")
 
 
+Made = Callable[..., OnnxValue]
+
+
 class OnnxBuilder:
     """The operations on one element (``staticgrad.graph.scalar.ScalarBuilder``), on all of them at once."""
+
+    # By ``__getattr__``:
+    floor: Made
+    ceil: Made
+    exp: Made
+    log: Made
+    sqrt: Made
+    tanh: Made
+    sigmoid: Made
+    erf: Made
+    atan: Made
+    div: Made
+    lt: Made
 
     def __init__(self, writer: GraphWriter) -> None:
         self.w = writer
@@ -46,40 +62,40 @@ class OnnxBuilder:
 
     # -- constants, arithmetic ----------------------------------------------------------------------------------------
 
-    def const(self, value: Any, dtype: Any) -> Value:
+    def const(self, value: Any, dtype: Any) -> OnnxValue:
         return self.w.constant(np.asarray(value).astype(dtype))
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: OnnxValue, dtype: Any) -> OnnxValue:
         return self.w.cast(x, dtype)
 
-    def add(self, x: Value, y: Value) -> Value:
+    def add(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_or(x, y) if x.dtype == bool_ else self.w.wide("Add", [x, y])
 
-    def sub(self, x: Value, y: Value) -> Value:
+    def sub(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_xor(x, y) if x.dtype == bool_ else self.w.wide("Sub", [x, y])
 
-    def mul(self, x: Value, y: Value) -> Value:
+    def mul(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_and(x, y) if x.dtype == bool_ else self.w.wide("Mul", [x, y])
 
-    def neg(self, x: Value) -> Value:
+    def neg(self, x: OnnxValue) -> OnnxValue:
         return self.w.wide("Neg", [x])
 
-    def abs(self, x: Value) -> Value:
+    def abs(self, x: OnnxValue) -> OnnxValue:
         return self.w.wide("Abs", [x])
 
-    def sign(self, x: Value) -> Value:
+    def sign(self, x: OnnxValue) -> OnnxValue:
         return self.w.wide("Sign", [x])
 
-    def copysign(self, x: Value, y: Value) -> Value:
+    def copysign(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         size = self.abs(x)
         return self.select(self._is_signed(y), self.neg(size), size)
 
-    def _is_signed(self, y: Value) -> Value:
+    def _is_signed(self, y: OnnxValue) -> OnnxValue:
         """True where the sign bit of a float is set; of a NaN it is not."""
         zero = self.const(0, y.dtype)
         return self.lt(self.select(self.eq(y, zero), self.div(self.const(1, y.dtype), y), y), zero)
 
-    def floor_divide(self, x: Value, y: Value) -> Value:
+    def floor_divide(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         if is_floating(x.dtype):
             return self.floor(self.div(x, y))
         if x.dtype not in (int32, int64):
@@ -92,7 +108,7 @@ class OnnxBuilder:
         is_off = self.logical_and(self.ne(rest, zero), self.ne_bool(self.lt(rest, zero), self.lt(by, zero)))
         return self.select(is_zero, zero, self.select(is_off, self.sub(quotient, one), quotient))
 
-    def remainder(self, x: Value, y: Value) -> Value:
+    def remainder(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         zero = self.const(0, x.dtype)
         if is_floating(x.dtype):
             rest = self.w.add("Mod", [x, y], x.dtype, fmod=1)
@@ -102,35 +118,35 @@ class OnnxBuilder:
         by = self.select(is_zero, self.const(1, x.dtype), y)
         return self.select(is_zero, zero, self.w.wide("Mod", [x, by]))
 
-    def minimum(self, x: Value, y: Value) -> Value:
+    def minimum(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_and(x, y) if x.dtype == bool_ else self.w.wide("Min", [x, y])
 
-    def maximum(self, x: Value, y: Value) -> Value:
+    def maximum(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_or(x, y) if x.dtype == bool_ else self.w.wide("Max", [x, y])
 
-    def fma(self, x: Value, y: Value, z: Value) -> Value:
+    def fma(self, x: OnnxValue, y: OnnxValue, z: OnnxValue) -> OnnxValue:
         return self.add(self.mul(x, y), z)
 
     # -- comparison and choice ----------------------------------------------------------------------------------------
 
-    def _compared(self, operator: str, x: Value, y: Value) -> Value:
+    def _compared(self, operator: str, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         if x.dtype not in ARITHMETIC:
             x, y = self.cast(x, int64), self.cast(y, int64)
         return self.w.add(operator, [x, y], bool_)
 
-    def eq(self, x: Value, y: Value) -> Value:
+    def eq(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_not(self.logical_xor(x, y)) if x.dtype == bool_ else self._compared("Equal", x, y)
 
-    def ne(self, x: Value, y: Value) -> Value:
+    def ne(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_xor(x, y) if x.dtype == bool_ else self.logical_not(self.eq(x, y))
 
-    def ne_bool(self, x: Value, y: Value) -> Value:
+    def ne_bool(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_xor(x, y)
 
-    def equals(self, x: Value, y: Value) -> Value:
+    def equals(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.eq(x, y)
 
-    def select(self, condition: Value, x: Value, y: Value) -> Value:
+    def select(self, condition: OnnxValue, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         if x.dtype == bool_:
             chosen = self.logical_and(condition, x)
             return self.logical_or(chosen, self.logical_and(self.logical_not(condition), y))
@@ -138,64 +154,66 @@ class OnnxBuilder:
             return self.cast(self.select(condition, self.cast(x, int64), self.cast(y, int64)), x.dtype)
         return self.w.add("Where", [condition, x, y], x.dtype)
 
-    def either(self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+    def either(
+        self, condition: OnnxValue, then: Callable[[], OnnxValue], otherwise: Callable[[], OnnxValue]
+    ) -> OnnxValue:
         return self.select(condition, then(), otherwise())
 
-    def outlined(self, write: Callable[..., Value], how: tuple[Any, ...], *values: Value) -> Value:
+    def outlined(self, write: Callable[..., OnnxValue], how: tuple[Any, ...], *values: OnnxValue) -> OnnxValue:
         return write(self, *how, *values)
 
-    def logical_and(self, x: Value, y: Value) -> Value:
+    def logical_and(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.w.add("And", [x, y], bool_)
 
-    def logical_or(self, x: Value, y: Value) -> Value:
+    def logical_or(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.w.add("Or", [x, y], bool_)
 
-    def logical_xor(self, x: Value, y: Value) -> Value:
+    def logical_xor(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.w.add("Xor", [x, y], bool_)
 
-    def logical_not(self, x: Value) -> Value:
+    def logical_not(self, x: OnnxValue) -> OnnxValue:
         return self.w.add("Not", [x], bool_)
 
-    def _bits(self, operator: str, logical: Callable[..., Value], *xs: Value) -> Value:
+    def _bits(self, operator: str, logical: Callable[..., OnnxValue], *xs: OnnxValue) -> OnnxValue:
         return logical(*xs) if xs[0].dtype == bool_ else self.w.add(operator, xs, xs[0].dtype)
 
-    def bit_and(self, x: Value, y: Value) -> Value:
+    def bit_and(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self._bits("BitwiseAnd", self.logical_and, x, y)
 
-    def bit_or(self, x: Value, y: Value) -> Value:
+    def bit_or(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self._bits("BitwiseOr", self.logical_or, x, y)
 
-    def bit_xor(self, x: Value, y: Value) -> Value:
+    def bit_xor(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self._bits("BitwiseXor", self.logical_xor, x, y)
 
-    def bit_not(self, x: Value) -> Value:
+    def bit_not(self, x: OnnxValue) -> OnnxValue:
         return self._bits("BitwiseNot", self.logical_not, x)
 
     # -- floats -------------------------------------------------------------------------------------------------------
 
-    def isnan(self, x: Value) -> Value:
+    def isnan(self, x: OnnxValue) -> OnnxValue:
         return self.w.add("IsNaN", [x], bool_)
 
-    def isinf(self, x: Value) -> Value:
+    def isinf(self, x: OnnxValue) -> OnnxValue:
         return self.w.add("IsInf", [x], bool_)
 
-    def isfinite(self, x: Value) -> Value:
+    def isfinite(self, x: OnnxValue) -> OnnxValue:
         return self.logical_not(self.logical_or(self.isnan(x), self.isinf(x)))
 
-    def trunc(self, x: Value) -> Value:
+    def trunc(self, x: OnnxValue) -> OnnxValue:
         return self.select(self.lt(x, self.const(0, x.dtype)), self.ceil(x), self.floor(x))
 
-    def exp2(self, x: Value) -> Value:
+    def exp2(self, x: OnnxValue) -> OnnxValue:
         return self.w.add("Pow", [self.const(2, x.dtype), x], x.dtype)
 
-    def expm1(self, x: Value) -> Value:
+    def expm1(self, x: OnnxValue) -> OnnxValue:
         """2·t / (1 - t) with t = tanh(x / 2) near 0, where exp(x) - 1 cancels."""
         one, half = self.const(1, x.dtype), self.const(0.5, x.dtype)
         t = self.tanh(self.mul(x, half))
         near = self.div(self.add(t, t), self.sub(one, t))
         return self.select(self.lt(self.abs(x), half), near, self.sub(self.exp(x), one))
 
-    def log1p(self, x: Value) -> Value:
+    def log1p(self, x: OnnxValue) -> OnnxValue:
         """log(u)·x / (u - 1) with u = 1 + x, whose rounding errors cancel."""
         one = self.const(1, x.dtype)
         u = self.add(one, x)
@@ -204,29 +222,29 @@ class OnnxBuilder:
         value = self.mul(self.log(u), self.div(x, self.select(is_small, one, far)))
         return self.select(is_small, x, self.select(self.isinf(u), u, value))
 
-    def log2(self, x: Value) -> Value:
+    def log2(self, x: OnnxValue) -> OnnxValue:
         return self.mul(self.log(x), self.const(1 / math.log(2), x.dtype))
 
-    def log10(self, x: Value) -> Value:
+    def log10(self, x: OnnxValue) -> OnnxValue:
         return self.mul(self.log(x), self.const(1 / math.log(10), x.dtype))
 
-    def rsqrt(self, x: Value) -> Value:
+    def rsqrt(self, x: OnnxValue) -> OnnxValue:
         return self.w.add("Reciprocal", [self.sqrt(x)], x.dtype)
 
-    def silu(self, x: Value) -> Value:
+    def silu(self, x: OnnxValue) -> OnnxValue:
         return self.mul(x, self.sigmoid(x))
 
-    def erfc(self, x: Value) -> Value:
+    def erfc(self, x: OnnxValue) -> OnnxValue:
         return self.sub(self.const(1, x.dtype), self.erf(x))
 
-    def normal(self, x: Value) -> Value:
+    def normal(self, x: OnnxValue) -> OnnxValue:
         half = self.const(0.5, x.dtype)
         return self.add(half, self.mul(half, self.erf(self.mul(x, self.const(math.sqrt(0.5), x.dtype)))))
 
-    def gaussian(self, x: Value) -> Value:
+    def gaussian(self, x: OnnxValue) -> OnnxValue:
         return self.exp(self.mul(self.const(-0.5, x.dtype), self.mul(x, x)))
 
-    def atan2(self, y: Value, x: Value) -> Value:
+    def atan2(self, y: OnnxValue, x: OnnxValue) -> OnnxValue:
         zero, turn = self.const(0, x.dtype), self.const(math.pi, x.dtype)
         quarter = self.const(math.pi / 2, x.dtype)
         angle = self.atan(self.div(y, self.select(self.eq(x, zero), self.const(1, x.dtype), x)))
@@ -236,19 +254,16 @@ class OnnxBuilder:
         on_axis = self.select(self.eq(y, zero), self.select(self._is_signed(x), half_turn, y), beside)
         return self.select(self.eq(x, zero), on_axis, left)
 
-    def pow(self, x: Value, y: Value) -> Value:
+    def pow(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         if not is_floating(x.dtype):
             raise Unwritable("powers of integers wrap around here")
         return self.w.add("Pow", [x, y], x.dtype)
 
 
-def elementwise(writer: GraphWriter, node: Any, operands: Sequence[Value]) -> Value:
+def elementwise(writer: GraphWriter, node: Any, operands: Sequence[OnnxValue]) -> OnnxValue:
     """The result of an elementwise op."""
     if not operands:
         raise Unwritable("its numbers are made of the session's seed")
-    result: Value = node.op.scalar(OnnxBuilder(writer), node.attrs, *operands)
+    result: OnnxValue = node.op.scalar(OnnxBuilder(writer), node.attrs, *operands)
     assert result.dtype == node.outputs[0].dtype, (node, result)
     return result
-
-
-__all__ = ["ONLY_FLOAT32", "OnnxBuilder", "elementwise", "float32", "float64"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import onnx
@@ -18,8 +17,8 @@ from onnx import helper, numpy_helper
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError, UnsupportedError
 from staticgrad.base.files import replace
-from staticgrad.bridges.onnx.written import GraphWriter, Value
-from staticgrad.bridges.onnx.written_bodies import Walk, refusals, simplified
+from staticgrad.bridges.onnx.writing.bodies import Walk, refusals, simplified
+from staticgrad.bridges.onnx.writing.text import GraphWriter, OnnxValue
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.runtime.export.source import Exportable, ExportSource
 
@@ -70,9 +69,9 @@ def model_of(source: ExportSource) -> onnx.ModelProto:
     """
     region = simplified(source.region())
     writer = GraphWriter()
-    inputs, values = [], dict[Tensor, Value]()
+    inputs, values = [], dict[Tensor, OnnxValue]()
     for declared, x in zip(source.feeds, region.feeds, strict=True):
-        value = values[x] = Value(writer.name(declared.op.name), x.dtype)
+        value = values[x] = OnnxValue(writer.name(declared.op.name), x.dtype)
         inputs.append(_info(value.name, x))
     written = {node.attrs.key: node.outputs[0] for node in region.effects if node.op.name == "assign"}
     variables = [node for node in region.graph.nodes if node.op.name == "variable"]
@@ -80,7 +79,7 @@ def model_of(source: ExportSource) -> onnx.ModelProto:
     known: list[Any] = []
     for node in variables:
         key = node.attrs.key
-        value = values[node.outputs[0]] = Value(writer.name(key), node.outputs[0].dtype)
+        value = values[node.outputs[0]] = OnnxValue(writer.name(key), node.outputs[0].dtype)
         known.append(numpy_helper.from_array(source.store.read(key), value.name))
         if key in written:
             state[key] = value.name
@@ -123,6 +122,3 @@ def _output(writer: GraphWriter, walk: Walk, wanted: str, x: Tensor) -> onnx.Val
 
 def _info(name: str, x: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), [int(n) for n in x.shape])
-
-
-__all__ = ["IR_VERSION", "OPSET", "STATE", "Mapping", "save"]

@@ -1,7 +1,7 @@
 """The text of an ONNX graph while it is written: nodes, constants, names.
 
-Output: a ``GraphProto``'s parts. What the ops of a graph become is said in ``written_scalars.py`` (one element at a
-time) and ``written_ops.py``.
+Output: a ``GraphProto``'s parts. What the ops of a graph become is said in ``scalars.py`` (one element at a
+time) and ``ops.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ARITHMETIC = (int32, int64, float32, float64)  # for which runtimes have kernels
 
 
 @frozen
-class Value:
+class OnnxValue:
     """A value of an ONNX graph: its name and dtype."""
 
     name: str
@@ -37,7 +37,7 @@ class GraphWriter:
     def __init__(self, outer: GraphWriter | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = outer.initializers if outer is not None else []
-        self._constants: dict[tuple[Any, ...], Value] = outer._constants if outer is not None else {}
+        self._constants: dict[tuple[Any, ...], OnnxValue] = outer._constants if outer is not None else {}
         self._names: set[str] = outer._names if outer is not None else set()
 
     def name(self, wanted: str) -> str:
@@ -48,46 +48,50 @@ class GraphWriter:
         self._names.add(name)
         return name
 
-    def add(self, operator: str, inputs: Sequence[Value | None], dtype: np.dtype, **attributes: Any) -> Value:
+    def add(self, operator: str, inputs: Sequence[OnnxValue | None], dtype: np.dtype, **attributes: Any) -> OnnxValue:
         """The result of a new node."""
         return self.several(operator, inputs, [dtype], **attributes)[0]
 
     def several(
-        self, operator: str, inputs: Sequence[Value | None], dtypes: Sequence[np.dtype], **attributes: Any
-    ) -> list[Value]:
+        self, operator: str, inputs: Sequence[OnnxValue | None], dtypes: Sequence[np.dtype], **attributes: Any
+    ) -> list[OnnxValue]:
         """The results of a new node; operands that are None are left out."""
-        results = [Value(self.name(operator.lower()), np.dtype(dtype)) for dtype in dtypes]
+        results = [OnnxValue(self.name(operator.lower()), np.dtype(dtype)) for dtype in dtypes]
         names = ["" if x is None else x.name for x in inputs]
         while names and not names[-1]:
             names.pop()
         self.nodes.append(helper.make_node(operator, names, [y.name for y in results], **attributes))
         return results
 
-    def constant(self, array: Any, name: str = "constant") -> Value:
+    def constant(self, array: Any, name: str = "constant") -> OnnxValue:
         """A constant; equal ones are one."""
         array = np.asarray(array)
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self._constants:
-            value = Value(self.name(name), array.dtype)
-            self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), value.name))
+            value = OnnxValue(self.name(name), array.dtype)
+            self.initializers.append(
+                numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
+            )
             self._constants[key] = value
         return self._constants[key]
 
-    def numbers(self, values: Sequence[int]) -> Value:
+    def numbers(self, values: Sequence[int]) -> OnnxValue:
         """A vector of int64."""
         return self.constant(np.array(values, np.int64).reshape(len(values)), "numbers")
 
-    def rename(self, value: Value, name: str) -> None:
+    def rename(self, value: OnnxValue, name: str) -> None:
         """Give a value a name of its own as well."""
         self.nodes.append(helper.make_node("Identity", [value.name], [name]))
 
     # -- what several ops are made of ---------------------------------------------------------------------------------
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: OnnxValue, dtype: Any) -> OnnxValue:
         dtype = np.dtype(dtype)
         return x if x.dtype == dtype else self.add("Cast", [x], dtype, to=helper.np_dtype_to_tensor_dtype(dtype))
 
-    def wide(self, operator: str, inputs: Sequence[Value], also: Sequence[np.dtype] = (), **attributes: Any) -> Value:
+    def wide(
+        self, operator: str, inputs: Sequence[OnnxValue], also: Sequence[np.dtype] = (), **attributes: Any
+    ) -> OnnxValue:
         """An operator of arithmetic, in a dtype for which there are kernels; integers wrap around as in their own."""
         dtype = inputs[0].dtype
         if dtype in ARITHMETIC or dtype in also:
@@ -95,18 +99,20 @@ class GraphWriter:
         through = int64 if dtype in (uint32, uint64) else int32
         return self.cast(self.add(operator, [self.cast(x, through) for x in inputs], through, **attributes), dtype)
 
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if 0 in shape:
             return self.add("Reshape", [x, self.numbers(shape)], x.dtype, allowzero=1)
         return self.add("Reshape", [x, self.numbers(shape)], x.dtype)
 
-    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+    def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
         return x if list(perm) == sorted(perm) else self.add("Transpose", [x], x.dtype, perm=list(perm))
 
-    def slice(self, x: Value, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int], axes: Sequence[int]) -> Value:
+    def slice(
+        self, x: OnnxValue, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int], axes: Sequence[int]
+    ) -> OnnxValue:
         return self.add("Slice", [x, *map(self.numbers, (starts, stops, axes, steps))], x.dtype)
 
-    def pad(self, x: Value, low: Sequence[int], high: Sequence[int], value: Any = 0) -> Value:
+    def pad(self, x: OnnxValue, low: Sequence[int], high: Sequence[int], value: Any = 0) -> OnnxValue:
         """Pads of every axis."""
         if not any(low) and not any(high):
             return x

@@ -1,0 +1,1 @@
+"""Executables as ONNX models: see ``staticgrad.onnx.save``."""
