@@ -235,9 +235,9 @@ def test_all_that_is_not_supported_is_said_at_once() -> None:
     assert not staticgrad.onnx.backend.is_compatible(model)
 
 
-def test_old_opsets_are_refused() -> None:
-    with pytest.raises(sg.UnsupportedError, match="opset 6"):
-        staticgrad.onnx.load(model_of("m (float[3] x) => (float[3] y) { y = Relu(x) }", opset=6))
+def test_older_opsets_are_converted_by_onnx(interpreted: None) -> None:
+    text = "m (float[2, 3] x, float[3] b) => (float[2, 3] y) { y = Add<broadcast = 1>(x, b) }"
+    assert run(text, np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32), opset=6).tolist() == [[1, 2, 3]] * 2
 
 
 def test_functions_of_a_model_are_inlined(interpreted: None) -> None:

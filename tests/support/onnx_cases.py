@@ -8,6 +8,7 @@ program (``python tests/support/onnx_cases.py``) it runs all cases and tells how
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import sys
 import warnings
@@ -21,6 +22,7 @@ from onnx import numpy_helper
 REFUSED = Path(__file__).parents[1] / "data" / "onnx_refused.txt"
 
 
+@functools.cache
 def cases() -> list[Any]:
     """All cases, by name."""
     from onnx.backend.test.loader import load_model_tests
@@ -67,6 +69,11 @@ def listed() -> dict[str, str]:
 
 
 def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
+    if isinstance(expected, list):
+        assert len(actual) == len(expected), f"values of a sequence: expected {len(expected)}, actual {len(actual)}"
+        for pair in zip(actual, expected):
+            compare(*pair, rtol, atol)
+        return
     expected = numpy_helper.to_array(expected) if hasattr(expected, "data_type") else np.asarray(expected)
     assert actual.dtype == expected.dtype, f"dtype: expected {expected.dtype}, actual {actual.dtype}"
     assert actual.shape == expected.shape, f"shape: expected {expected.shape}, actual {actual.shape}"

@@ -15,11 +15,14 @@ from staticgrad.bridges.onnx import (
     randoms,
     recurrent,
     reductions,
+    sequences,
     shapes,
+    signals,
+    training,
     windows,
 )
 
 __all__ = [
     "control", "elementwise", "images", "indexing", "matrices", "normalisation", "randoms", "recurrent", "reductions",
-    "shapes", "windows",
+    "sequences", "shapes", "signals", "training", "windows",
 ]  # fmt: skip

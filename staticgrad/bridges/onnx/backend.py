@@ -14,12 +14,13 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from staticgrad.base import nests
 from staticgrad.bridges.arrays import LARGEST_KNOWN
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import dependencies
+from staticgrad.bridges.onnx.dialect import OnnxSequence, dependencies
 from staticgrad.bridges.onnx.model import OnnxModule, message_of, program_of
 from staticgrad.bridges.onnx.program import SHORT_INTEGERS, array_of
-from staticgrad.graph.graph import Graph
+from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.runtime.session.session import Session
 
@@ -48,7 +49,7 @@ class StaticgradRep(BackendRep):
             key = self._key(arrays)
             self._made[key] = made
         feeds, executable = self._made[key]
-        results = executable(*(arrays[name] for name in feeds))
+        results = executable(*(leaf for name in feeds for leaf in nests.flatten(arrays[name])))
         names = self._program.body.outputs
         typed = [_as_declared(self._program.outputs[name], value) for name, value in zip(names, results)]
         outputs: tuple[Any, ...] = namedtupledict("Outputs", names)(*typed)
@@ -60,13 +61,14 @@ class StaticgradRep(BackendRep):
             given: Mapping[str, Any] = inputs
         else:
             given = dict(zip(names, inputs if isinstance(inputs, (list, tuple)) else [inputs]))
-        return {name: _array(value) for name, value in given.items()}
+        return {name: nests.map(_array, value) for name, value in given.items()}
 
-    def _key(self, arrays: Mapping[str, np.ndarray]) -> Key:
+    def _key(self, arrays: Mapping[str, Any]) -> Key:
         values = ((name, arrays[name].tobytes()) for name in sorted(self._steering))
-        return tuple((name, x.shape, x.dtype) for name, x in arrays.items()), tuple(values)
+        leaves = [(name, [(x.shape, x.dtype) for x in nests.flatten(value)]) for name, value in arrays.items()]
+        return str(leaves), tuple(values)
 
-    def _compiled(self, arrays: Mapping[str, np.ndarray]) -> tuple[list[str], Any]:
+    def _compiled(self, arrays: Mapping[str, Any]) -> tuple[list[str], Any]:
         """A program for inputs of these shapes, and for the values of those that steer shapes."""
         while True:
             try:
@@ -75,16 +77,17 @@ class StaticgradRep(BackendRep):
                 if error.needs is None:
                     raise
                 needed = dependencies([error.needs], self._program.body)
-                found = {name for name in needed if name in arrays and arrays[name].size <= LARGEST_KNOWN}
+                found = {name for name in needed if np.size(arrays.get(name)) <= LARGEST_KNOWN and name in arrays}
                 if not found - self._steering:
                     raise
                 self._steering |= found
 
-    def _declared(self, arrays: Mapping[str, np.ndarray]) -> tuple[list[str], Any]:
+    def _declared(self, arrays: Mapping[str, Any]) -> tuple[list[str], Any]:
         with Graph() as graph:
-            feeds = {name: o.placeholder(x.shape, x.dtype) for name, x in arrays.items() if name not in self._steering}
-            results = OnnxModule(self._program).results({**arrays, **feeds})
-        return list(feeds), Session(graph).compile(results, list(feeds.values()))
+            feeds = {name: nests.map(_placeholder, x) for name, x in arrays.items() if name not in self._steering}
+            given = {name: OnnxSequence(tuple(x)) if isinstance(x, list) else x for name, x in feeds.items()}
+            results = OnnxModule(self._program).results({**arrays, **given})
+        return list(feeds), Session(graph).compile(results, nests.flatten(list(feeds.values())))
 
 
 def _array(value: Any) -> np.ndarray:
@@ -93,8 +96,14 @@ def _array(value: Any) -> np.ndarray:
     return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
 
 
-def _as_declared(info: onnx.ValueInfoProto, value: np.ndarray) -> np.ndarray:
+def _placeholder(x: np.ndarray) -> Tensor:
+    return o.placeholder(x.shape, x.dtype)
+
+
+def _as_declared(info: onnx.ValueInfoProto, value: Any) -> Any:
     """A result in the dtype that ONNX's arrays of the declared type have."""
+    if not isinstance(value, np.ndarray) or info.type.WhichOneof("value") != "tensor_type":
+        return value
     return value.astype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type), copy=False)
 
 

@@ -90,7 +90,8 @@ def _unrolled(at: OnnxScope, node: OnnxNode, turns: int, carried: Sequence[Any])
 def _until(at: OnnxScope, node: OnnxNode, limit: Any, begins: Any, carried: Sequence[Any]) -> list[Any]:
     """A loop that only a run ends."""
     body = node.attr("body")
-    if len(body.outputs) - 1 > len(carried):
+    lists = any(not isinstance(value, (Tensor, np.ndarray, np.generic)) for value in carried)
+    if lists or len(body.outputs) - 1 > len(carried):
         needed = next((name for name in node.inputs[:2] if name and not at.is_known(name)), None)
         raise RefusedError("how many rows a loop gives depends on values that only a run knows", needs=needed)
     going = o.reshape(as_tensor(np.asarray(begins)) if not isinstance(begins, Tensor) else begins, ())

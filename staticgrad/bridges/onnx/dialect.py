@@ -29,6 +29,7 @@ from staticgrad.bridges.onnx.program import (
     dtype_for,
     element_name,
     function_body,
+    short_bits,
     type_proto,
 )
 from staticgrad.graph.graph import Graph, Node, Tensor
@@ -74,6 +75,7 @@ class _Onnx(Dialect):
 
     def __init__(self) -> None:
         self.types: dict[str, SourceType] = {}
+        self.elements: dict[str, int] = {}
 
     def name(self, node: OnnxNode) -> str:
         return node.key
@@ -108,13 +110,21 @@ class _Onnx(Dialect):
 
 
 class ModelDialect(_Onnx):
-    """The dialect of a model that declares types of some values."""
+    """The dialect of a model that declares types of some values. ``elements`` are the element types, also of short
+    integers, which have no dtype of their own."""
 
-    def __init__(self, types: Mapping[str, SourceType]) -> None:
-        self.types = dict(types)
+    def __init__(self, types: Mapping[str, SourceType], elements: Mapping[str, int]) -> None:
+        self.types, self.elements = dict(types), dict(elements)
 
     def declared(self, variable: str) -> SourceType | None:
         return self.types.get(variable)
+
+
+@frozen(eq=False)
+class OnnxSequence:
+    """A sequence of known length."""
+
+    values: tuple[Any, ...]
 
 
 ONNX = _Onnx()
@@ -175,6 +185,13 @@ class OnnxScope(SourceScope):
 
     def _as_declared(self, variable: str, value: Any) -> Any:
         return value if sizes.is_open_array(value) else super()._as_declared(variable, value)
+
+    def limits(self, node: OnnxNode, dtype: np.dtype) -> tuple[int, int]:
+        """The least and the greatest integer that the first result of a node may be, which is kept in a dtype."""
+        assert isinstance(self.dialect, _Onnx)
+        bits = short_bits(self.dialect.elements.get(node.outputs[0], 0)) or dtype.itemsize * 8
+        signed = dtype.kind == "i"
+        return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
 
     # -- bodies -------------------------------------------------------------------------------------------------------
 
@@ -302,9 +319,19 @@ def _enter(body: OnnxBody, makers: dict[str, Sequence[str]]) -> None:
 
 
 def tensors(values: Iterable[Any]) -> list[Tensor]:
-    return [as_tensor(value) for value in values]
+    """Tensors, constants where values are known.
+
+    Raises:
+        RefusedError: one of them is a sequence, or nothing.
+    """
+    found = list(values)
+    for value in found:
+        if not isinstance(value, (Tensor, np.ndarray, np.generic)):
+            raise RefusedError("a sequence or an optional value is no tensor")
+    return [sizes.as_tensor(value) if sizes.is_open_array(value) else as_tensor(value) for value in found]
 
 
 __all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "converts", "dependencies", "interpreted", "size", "tensors",
+    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "dependencies", "interpreted",
+    "size", "tensors",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from staticgrad.base.types import bool_, computed, int32, is_floating, is_intege
 from staticgrad.bridges.arrays import cast, functions
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
-from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name
+from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name, short_bits
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -145,7 +145,16 @@ def power(at: OnnxScope, node: OnnxNode) -> Tensor:
 
 @converts("Cast")
 def to_dtype(at: OnnxScope, node: OnnxNode) -> Tensor:
-    return converted(at.tensor(node.inputs[0]), target(node.attr("to")))
+    return shortened(converted(at.tensor(node.inputs[0]), target(node.attr("to"))), node.attr("to"))
+
+
+def shortened(x: Tensor, elem_type: int) -> Tensor:
+    """Integers whose low bits alone are kept, where there are less than eight."""
+    bits = short_bits(elem_type)
+    if not bits:
+        return x
+    half = 2 ** (bits - 1) if x.dtype.kind == "i" else 0
+    return cast(o.bitwise_and(cast(x, int32) + half, 2**bits - 1) - half, x.dtype)
 
 
 @converts("CastLike")
@@ -175,18 +184,16 @@ def identity(at: OnnxScope, node: OnnxNode) -> Any:
 @converts("BitCast")
 def same_bits(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, dtype = at.tensor(node.inputs[0]), target(node.attr("to"))
-    if "bitcast" not in o:
-        raise RefusedError("bits are not reinterpreted here")
     return o.bitcast(x, dtype)
 
 
 # -- rounded and clipped to integers -----------------------------------------------------------------------------------
 
 
-def saturated(x: Tensor, dtype: Any) -> Tensor:
-    """Numbers, rounded to the nearest integer, half to even, and to the nearest that the dtype has."""
-    limits = np.iinfo(dtype)
-    return cast(o.clip(o.round(x), float(limits.min), float(limits.max)), dtype)
+def saturated(x: Tensor, dtype: Any, limits: tuple[int, int] | None = None) -> Tensor:
+    """Numbers, rounded to the nearest integer, half to even, and limited, by default to what the dtype has."""
+    low, high = limits or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return cast(o.clip(o.round(x), float(low), float(high)), dtype)
 
 
 def along(x: Tensor, like: Tensor, axis: int, block: int = 0) -> Tensor:
@@ -208,17 +215,24 @@ def quantize(at: OnnxScope, node: OnnxNode) -> Tensor:
     dtype = target(named) if named else zero.dtype if zero is not None else uint8
     if not is_integer(dtype):
         raise RefusedError(f"a quantization to {dtype.name} is not converted")
-    return quantized(x, scale, zero, dtype, node)
+    return quantized(x, scale, zero, dtype, node, at.limits(node, dtype))
 
 
-def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: Any, node: OnnxNode | None = None) -> Tensor:
+def quantized(
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    dtype: Any,
+    node: OnnxNode | None = None,
+    limits: tuple[int, int] | None = None,
+) -> Tensor:
     """x / scale, rounded half to even, + the zero point, within what the dtype has."""
     axis, block = (1, 0) if node is None else (node.attr("axis", 1), node.attr("block_size", 0))
     axis = axis if -x.ndim <= axis < x.ndim else 0
     wide = o.round(cast(x, np.float32) / along(cast(scale, np.float32), x, axis, block))
     if zero is not None:
         wide = wide + along(cast(zero, np.float32), x, axis, block)
-    return saturated(wide, dtype)
+    return saturated(wide, dtype, limits)
 
 
 @converts("DequantizeLinear")

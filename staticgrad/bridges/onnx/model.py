@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx.version_converter
 
 import staticgrad.bridges.onnx as _converters  # noqa: F401  fills the table
 from staticgrad.base.boundary import boundary
@@ -22,7 +23,7 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Size, dim, is_floating
 from staticgrad.bridges.importer import Objection, RefusedError, SourceType
-from staticgrad.bridges.onnx.dialect import ModelDialect, OnnxScope
+from staticgrad.bridges.onnx.dialect import ModelDialect, OnnxScope, OnnxSequence, tensors
 from staticgrad.bridges.onnx.program import (
     LEAST_OPSET,
     OnnxBody,
@@ -30,6 +31,7 @@ from staticgrad.bridges.onnx.program import (
     body_of,
     dtype_for,
     element_name,
+    elements_of,
     opsets_of,
     type_of,
 )
@@ -79,17 +81,16 @@ def program_of(model: onnx.ModelProto) -> OnnxProgram:
         model = onnx.inliner.inline_local_functions(model)
     opsets = opsets_of(model.opset_import)
     if opsets.get("", LEAST_OPSET) < LEAST_OPSET:
-        raise RefusedError(
-            f"ONNX: the model is of opset {opsets['']}, the least that is converted is {LEAST_OPSET}:"
-            " onnx.version_converter makes a newer one"
-        )
+        model = _renewed(model, opsets[""])
+        opsets = opsets_of(model.opset_import)
     if model.ByteSize() < MOST_BYTES:
         model = onnx.shape_inference.infer_shapes(model)
     graph = model.graph
     body = body_of(graph, opsets)
-    types = {info.name: type_of(info) for info in (*graph.value_info, *graph.output)}
+    infos = [*graph.value_info, *graph.output]
+    types = {info.name: found for info in infos if (found := type_of(info)) is not None}
     given = {tensor.name for tensor in graph.initializer}
-    dialect = ModelDialect({name: found for name, found in types.items() if found is not None})
+    dialect = ModelDialect(types, {info.name: info.type.tensor_type.elem_type for info in infos})
     found = [*_objections(graph), *dialect.objections(body.nodes)]
     if found:
         raise dialect.refusal(found)
@@ -98,17 +99,30 @@ def program_of(model: onnx.ModelProto) -> OnnxProgram:
     return OnnxProgram(body, body.constants, inputs, {info.name: info for info in graph.output}, dialect, optional)
 
 
+def _renewed(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """A model of an older opset as one of the least that is converted.
+
+    Raises:
+        RefusedError: ONNX cannot convert it.
+    """
+    try:
+        return onnx.version_converter.convert_version(model, LEAST_OPSET)
+    except RuntimeError as error:
+        raise RefusedError(
+            f"ONNX: the model is of opset {opset}, and is not made one of {LEAST_OPSET}: {error}"
+        ) from error
+
+
 def _objections(graph: onnx.GraphProto) -> list[Objection]:
     """Inputs, outputs and initializers of types that are not supported."""
     found = []
     for what, infos in (("input", graph.input), ("output", graph.output)):
         for info in infos:
-            kind = info.type.WhichOneof("value")
-            if kind != "tensor_type":
-                found.append((what, f"{info.name} is no tensor but a {str(kind).removesuffix('_type')}"))
-            elif dtype_for(info.type.tensor_type.elem_type) is None:
-                element = element_name(info.type.tensor_type.elem_type)
-                found.append((what, f"elements of {element} are not supported"))
+            kind = elements_of(info.type)
+            if kind is None:
+                found.append((what, f"{info.name} is a {info.type.WhichOneof('value')}"))
+            elif dtype_for(kind[1]) is None:
+                found.append((what, f"elements of {element_name(kind[1])} are not supported"))
     for tensor in graph.initializer:
         if dtype_for(tensor.data_type) is None:
             found.append(("initializer", f"elements of {element_name(tensor.data_type)} are not supported"))
@@ -152,8 +166,10 @@ class OnnxModule(Module):
 
     @property
     def inputs(self) -> dict[str, SourceType]:
-        """The type that the model declares of each input, None in the place of a size that it leaves open."""
-        return {name: _type(info) for name, info in self._program.inputs.items()}
+        """The type that the model declares of each input that is a tensor, None in the place of a size that it leaves
+        open."""
+        found = {name: type_of(info) for name, info in self._program.inputs.items()}
+        return {name: type_ for name, type_ in found.items() if type_ is not None}
 
     @property
     def outputs(self) -> list[str]:
@@ -162,10 +178,17 @@ class OnnxModule(Module):
 
     def placeholders(self) -> list[Tensor]:
         """A placeholder for each input, under its name, in the current graph. Sizes to which the model gives a name are
-        one open size under this name, others that it leaves open are each one of their own."""
+        one open size under this name, others that it leaves open are each one of their own.
+
+        Raises:
+            GraphError: an input that is a sequence; a call takes a list of tensors for it.
+        """
         named: dict[str, Size] = {}
         made = []
+        types = self.inputs
         for name, info in self._program.inputs.items():
+            if name not in types:
+                raise GraphError(f"input {name!r} of the model is no tensor: call the model with a list of tensors")
             sizes: list[Size | None] = []
             for each in info.type.tensor_type.shape.dim:
                 if each.HasField("dim_value"):
@@ -174,7 +197,7 @@ class OnnxModule(Module):
                     sizes.append(named.setdefault(each.dim_param, dim(each.dim_param)))
                 else:
                     sizes.append(None)
-            made.append(o.placeholder(tuple(sizes), _type(info).dtype, name=name))
+            made.append(o.placeholder(tuple(sizes), types[name].dtype, name=name))
         return made
 
     def forward(self, *args: Any, **named: Any) -> Any:
@@ -187,12 +210,11 @@ class OnnxModule(Module):
         values = self.results(self._given(args, named))
         return values[0] if len(values) == 1 else tuple(values)
 
-    def results(self, given: Mapping[str, Any]) -> list[Tensor]:
-        """The outputs for these inputs, by name."""
+    def results(self, given: Mapping[str, Any]) -> list[Any]:
+        """The outputs for these inputs, by name: tensors, lists for sequences, None for what is not there."""
         own = {name: getattr(self, attribute) for name, attribute in self._attributes.items()}
         at = OnnxScope(self._program.dialect, {**self._constants, **own, **given})
-        at.walk(self._program.body)
-        return at.tensors(self._program.body.outputs)
+        return [_output(value) for value in at.walk(self._program.body)]
 
     def _given(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         names = list(self._program.inputs)
@@ -208,7 +230,9 @@ class OnnxModule(Module):
     def _checked(self, name: str, value: Any) -> Any:
         if name not in self._program.inputs:
             return value
-        expected = _type(self._program.inputs[name])
+        expected = type_of(self._program.inputs[name])
+        if expected is None:
+            return OnnxSequence(tuple(value)) if isinstance(value, (list, tuple)) else value
         if not isinstance(value, (Tensor, np.ndarray)):
             value = np.asarray(value, expected.dtype)
         if not expected.fits(value):
@@ -218,10 +242,10 @@ class OnnxModule(Module):
         return value
 
 
-def _type(info: onnx.ValueInfoProto) -> SourceType:
-    found = type_of(info)
-    assert found is not None  # else the model is refused
-    return found
+def _output(value: Any) -> Any:
+    if isinstance(value, OnnxSequence):
+        return [_output(each) for each in value.values]
+    return None if value is None else tensors([value])[0]
 
 
 @boundary

@@ -85,6 +85,24 @@ def dtype_for(elem_type: int) -> np.dtype | None:
     return dtype_of(name) if name in DTYPE_NAMES else None
 
 
+def short_bits(elem_type: int) -> int:
+    """The bits of an integer of less than a byte; 0 of other element types."""
+    name = onnx.TensorProto.DataType.Name(elem_type) if elem_type else ""
+    return int(name[-1]) if name in ("INT4", "UINT4", "INT2", "UINT2") else 0
+
+
+def elements_of(type_: onnx.TypeProto) -> tuple[str, int] | None:
+    """The kind and the element type of a tensor, of a sequence of tensors or of an optional one of these; None of any
+    other type."""
+    kind = str(type_.WhichOneof("value"))
+    if kind == "tensor_type":
+        return kind, type_.tensor_type.elem_type
+    if kind not in ("sequence_type", "optional_type"):
+        return None
+    inner = elements_of(getattr(type_, kind).elem_type)
+    return None if inner is None else (kind, inner[1])
+
+
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
     """The value of a tensor's message, its short integers in bytes."""
     array = np.asarray(numpy_helper.to_array(tensor))
