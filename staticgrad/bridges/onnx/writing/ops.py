@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.types import bool_, int32, int64
-from staticgrad.bridges.onnx.writing.text import ARITHMETIC, GraphWriter, OnnxValue, Unwritable
+from staticgrad.bridges.onnx.writing.text import GraphWriter, OnnxValue
 from staticgrad.graph.graph import Node
 
 Write = Callable[[GraphWriter, Node, Sequence[OnnxValue]], "OnnxValue | Sequence[OnnxValue]"]
 
 WRITERS: dict[str, Write] = {}
 COMPOSED = {
-    "matmul", "mean", "softmax", "log_softmax", "logsumexp", "max_pool2d", "sort", "topk", "argmax", "argmin",
+    "det", "matmul", "mean", "softmax", "log_softmax", "logsumexp", "max_pool2d", "sort", "topk", "argmax", "argmin",
 }  # fmt: skip
 
 
@@ -122,32 +122,29 @@ def reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs, operator = node.attrs, REDUCTIONS[node.op.name]
     if not attrs.axes:
         return xs[0]
-    return (
-        w.wide(operator, [xs[0], w.numbers(attrs.axes)], keepdims=int(attrs.keepdims))
-        if xs[0].dtype in ARITHMETIC
-        else (
-            w.cast(
-                w.add(operator, [w.cast(xs[0], int64), w.numbers(attrs.axes)], int64, keepdims=int(attrs.keepdims)),
-                xs[0].dtype,
-            )
-        )
-    )
+    axes, kept = w.numbers(attrs.axes), int(attrs.keepdims)
+    if node.op.name in ("max", "min"):
+        x = w.ordered(xs[0])
+        return w.back(w.add(operator, [x, axes], x.dtype, keepdims=kept), xs[0].dtype)
+    return w.wide(operator, [xs[0]], [axes], keepdims=kept)
 
 
 @writes("all", "any")
 def logical_reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    attrs = node.attrs
+    attrs, x = node.attrs, xs[0]
     if not attrs.axes:
-        return xs[0]
-    operator = "ReduceMin" if node.op.name == "all" else "ReduceMax"
-    wide = w.add(operator, [w.cast(xs[0], int32), w.numbers(attrs.axes)], int32, keepdims=int(attrs.keepdims))
-    return w.cast(wide, bool_)
+        return x
+    is_any = node.op.name == "any"
+    x = w.add("Not", [x], bool_) if is_any else x  # of nothing, a least element is the largest that there is
+    least = w.add("ReduceMin", [w.cast(x, int32), w.numbers(attrs.axes)], int32, keepdims=int(attrs.keepdims))
+    found = w.cast(least, bool_)
+    return w.add("Not", [found], bool_) if is_any else found
 
 
 @writes("argmax", "argmin")
 def position(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     operator, attrs = "ArgMax" if node.op.name == "argmax" else "ArgMin", node.attrs
-    return w.add(operator, xs, int64, axis=attrs.axis, keepdims=int(attrs.keepdims))
+    return w.add(operator, [w.ordered(xs[0])], int64, axis=attrs.axis, keepdims=int(attrs.keepdims))
 
 
 @writes("softmax", "log_softmax")
@@ -159,7 +156,7 @@ def softmax(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
 @writes("cumulative_sum")
 def cumulative_sum(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     axis = w.constant(np.array(node.attrs.axis, np.int64))
-    return w.add("CumSum", [xs[0], axis], xs[0].dtype, reverse=int(node.attrs.reverse))
+    return w.wide("CumSum", [xs[0]], [axis], reverse=int(node.attrs.reverse))
 
 
 @writes("sort", "sort_rows", "topk")
@@ -168,11 +165,17 @@ def sort(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> Sequence[OnnxVa
     whole = node.op.name != "topk"
     count = _shape(node)[attrs.axis] if whole else int(attrs.k)
     largest = attrs.descending if whole else attrs.largest
-    dtypes = [xs[0].dtype, int64]
-    return w.several("TopK", [xs[0], w.numbers([count])], dtypes, axis=attrs.axis, largest=int(largest), sorted=1)
+    x, how = w.ordered(xs[0]), {"axis": attrs.axis, "largest": int(largest), "sorted": 1}
+    values, places = w.several("TopK", [x, w.numbers([count])], [x.dtype, np.dtype(np.int64)], **how)
+    return w.back(values, xs[0].dtype), places
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
+
+
+@writes("det")
+def determinant(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
+    return w.add("Det", xs, xs[0].dtype)
 
 
 @writes("dot", "matmul")
@@ -225,11 +228,10 @@ def convolution_weight_grad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue])
 
 @writes("max_pool2d")
 def max_pool(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    images = xs[0] if len(_shape(node)) == 4 else w.reshape(xs[0], [1, *_shape(node)])
-    kernel = list(node.attrs.kernel)
-    return w.reshape(
-        w.add("MaxPool", [images], xs[0].dtype, kernel_shape=kernel, **_geometry(node.attrs)), _result(node)
-    )
+    shape = _shape(node)
+    images = xs[0] if len(shape) == 4 else w.reshape(xs[0], [1, math.prod(shape[:-2]), *shape[-2:]])
+    y = w.add("MaxPool", [images], xs[0].dtype, kernel_shape=list(node.attrs.kernel), **_geometry(node.attrs))
+    return y if len(shape) == 4 else w.reshape(y, _result(node))
 
 
 def _windows(w: GraphWriter, x: OnnxValue, shape: Sequence[int], attrs: Any) -> OnnxValue:
@@ -298,8 +300,6 @@ def gather(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
 def scatter_add(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     order = _in_front(node.attrs.axes, len(_shape(node)))
     base, updates, *indices = xs
-    if base.dtype not in ARITHMETIC:
-        raise Unwritable(f"a scatter of {base.dtype.name} has no counterpart")
-    moved = w.transpose(base, order)
-    added = w.add("ScatterND", [moved, _stacked(w, node, indices, 2), updates], base.dtype, reduction="add")
-    return w.transpose(added, np.argsort(order).tolist())
+    moved, places = w.transpose(w.widened(base), order), _stacked(w, node, indices, 2)
+    added = w.add("ScatterND", [moved, places, w.widened(updates)], moved.dtype, reduction="add")
+    return w.cast(w.transpose(added, np.argsort(order).tolist()), base.dtype)

@@ -44,6 +44,7 @@ class OnnxBuilder:
     atan: Made
     div: Made
     lt: Made
+    ge: Made
 
     def __init__(self, writer: GraphWriter) -> None:
         self.w = writer
@@ -119,10 +120,14 @@ class OnnxBuilder:
         return self.select(is_zero, zero, self.w.wide("Mod", [x, by]))
 
     def minimum(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
-        return self.logical_and(x, y) if x.dtype == bool_ else self.w.wide("Min", [x, y])
+        return self.logical_and(x, y) if x.dtype == bool_ else self._extreme("Min", x, y)
 
     def maximum(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
-        return self.logical_or(x, y) if x.dtype == bool_ else self.w.wide("Max", [x, y])
+        return self.logical_or(x, y) if x.dtype == bool_ else self._extreme("Max", x, y)
+
+    def _extreme(self, operator: str, x: OnnxValue, y: OnnxValue) -> OnnxValue:
+        a, b = self.w.ordered(x), self.w.ordered(y)
+        return self.w.back(self.w.add(operator, [a, b], a.dtype), x.dtype)
 
     def fma(self, x: OnnxValue, y: OnnxValue, z: OnnxValue) -> OnnxValue:
         return self.add(self.mul(x, y), z)
@@ -130,9 +135,7 @@ class OnnxBuilder:
     # -- comparison and choice ----------------------------------------------------------------------------------------
 
     def _compared(self, operator: str, x: OnnxValue, y: OnnxValue) -> OnnxValue:
-        if x.dtype not in ARITHMETIC:
-            x, y = self.cast(x, int64), self.cast(y, int64)
-        return self.w.add(operator, [x, y], bool_)
+        return self.w.add(operator, [self.w.ordered(x), self.w.ordered(y)], bool_)
 
     def eq(self, x: OnnxValue, y: OnnxValue) -> OnnxValue:
         return self.logical_not(self.logical_xor(x, y)) if x.dtype == bool_ else self._compared("Equal", x, y)
@@ -188,6 +191,31 @@ class OnnxBuilder:
 
     def bit_not(self, x: OnnxValue) -> OnnxValue:
         return self._bits("BitwiseNot", self.logical_not, x)
+
+    def shift_left(self, x: OnnxValue, count: OnnxValue) -> OnnxValue:
+        return self._within_width(x, count, self.cast(self._shifted("LEFT", x, count), x.dtype), self.const(0, x.dtype))
+
+    def shift_right(self, x: OnnxValue, count: OnnxValue) -> OnnxValue:
+        zero = self.const(0, x.dtype)
+        if x.dtype.kind == "u":
+            return self._within_width(x, count, self._shifted("RIGHT", x, count), zero)
+        is_negative = self.lt(x, zero)  # then the bits that are not set are shifted
+        bits = self.select(is_negative, self.bit_not(x), x)
+        shifted = self._within_width(x, count, self.cast(self._shifted("RIGHT", bits, count), x.dtype), zero)
+        return self.select(is_negative, self.bit_not(shifted), shifted)
+
+    def _shifted(self, direction: str, x: OnnxValue, count: OnnxValue) -> OnnxValue:
+        unsigned = np.dtype(f"u{x.dtype.name.removeprefix('u')}")
+        xs = [self.cast(x, unsigned), self.cast(count, unsigned)]
+        wide = np.dtype(np.uint32) if unsigned.itemsize < 4 else unsigned
+        return self.cast(self.w.add("BitShift", [self.cast(y, wide) for y in xs], wide, direction=direction), unsigned)
+
+    def _within_width(self, x: OnnxValue, count: OnnxValue, shifted: OnnxValue, other: OnnxValue) -> OnnxValue:
+        zero, width = self.const(0, count.dtype), self.const(x.dtype.itemsize * 8, count.dtype)
+        is_within = self.lt(count, width)
+        if count.dtype.kind == "i":
+            is_within = self.logical_and(is_within, self.ge(count, zero))
+        return self.select(is_within, shifted, other)
 
     # -- floats -------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from staticgrad.base.types import bool_, float32, float64, int8, int32, int64, u
 
 ARITHMETIC = (int32, int64, float32, float64)  # for which runtimes have kernels of all arithmetic
 
+TOP_BIT = np.array(2**63, np.uint64)
+
 
 @frozen
 class OnnxValue:
@@ -90,14 +92,27 @@ class GraphWriter:
         return x if x.dtype == dtype else self.add("Cast", [x], dtype, to=helper.np_dtype_to_tensor_dtype(dtype))
 
     def wide(
-        self, operator: str, inputs: Sequence[OnnxValue], also: Sequence[np.dtype] = (), **attributes: Any
+        self, operator: str, inputs: Sequence[OnnxValue], others: Sequence[OnnxValue] = (), **how: Any
     ) -> OnnxValue:
-        """An operator of arithmetic, in a dtype for which there are kernels; integers wrap around as in their own."""
-        dtype = inputs[0].dtype
-        if dtype in ARITHMETIC or dtype in also:
-            return self.add(operator, inputs, dtype, **attributes)
-        through = int64 if dtype in (uint32, uint64) else int32
-        return self.cast(self.add(operator, [self.cast(x, through) for x in inputs], through, **attributes), dtype)
+        """An operator of arithmetic, in a dtype for which there are kernels; integers wrap around as in their own.
+        ``others`` are operands of a dtype of their own."""
+        dtype, inputs = inputs[0].dtype, [self.widened(x) for x in inputs]
+        return self.cast(self.add(operator, [*inputs, *others], inputs[0].dtype, **how), dtype)
+
+    def widened(self, x: OnnxValue) -> OnnxValue:
+        """A value in a dtype for which there are kernels."""
+        return x if x.dtype in ARITHMETIC else self.cast(x, int64 if x.dtype in (uint32, uint64) else int32)
+
+    def ordered(self, x: OnnxValue) -> OnnxValue:
+        """A value in such a dtype, and in the same order."""
+        if x.dtype != uint64:
+            return self.widened(x)
+        return self.cast(self.add("BitwiseXor", [x, self.constant(TOP_BIT)], uint64), int64)
+
+    def back(self, x: OnnxValue, dtype: np.dtype) -> OnnxValue:
+        """A value of this dtype from one that ``ordered`` has made."""
+        y = self.cast(x, dtype)
+        return y if dtype != uint64 else self.add("BitwiseXor", [y, self.constant(TOP_BIT)], uint64)
 
     def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if 0 in shape:
