@@ -31,8 +31,6 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 SYSTEMS := $(foreach name,jax torch pymc pytensor onnx onnx_ops distributed foreign_feeds casadi beside_pytorch,$(wildcard tests/*/test_$(name).py)) \
   $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines) \
   "tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/from/onnx.md]"
-  $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/guides/%.md]",jax torch pymc pytensor many-machines) \
-  "tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/from/onnx.md]"
 # The layers, what the repository says of itself, and tests that run every op and many programs once.
 FAST := $(foreach name,layers repository public_names masks lanes passes text session tape_calls state plans \
   random_nests array_functions prepare schedules,$(wildcard tests/*/test_$(name).py))

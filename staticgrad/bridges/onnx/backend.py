@@ -77,7 +77,7 @@ class StaticgradRep(BackendRep):
                 if error.needs is None:
                     raise
                 needed = dependencies([error.needs], self._program.body)
-                found = {name for name in needed if np.size(arrays.get(name)) <= LARGEST_KNOWN and name in arrays}
+                found = {name for name in needed if name in arrays and np.size(arrays[name]) <= LARGEST_KNOWN}
                 if not found - self._steering:
                     raise
                 self._steering |= found

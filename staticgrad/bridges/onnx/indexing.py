@@ -46,28 +46,11 @@ def _tuples(x: Tensor, indices: Tensor, batch: int = 0) -> tuple[Tensor, ...]:
     return (*own, *(indices[(..., k)] for k in range(depth)))
 
 
-MODES = {"none": "set", "add": "add", "max": "max", "min": "min", "mul": "mul"}
-
-
 def _scattered(x: Tensor, key: Any, updates: Tensor, reduction: str) -> Tensor:
-    if reduction == "mul":
-        return _multiplied(x, key, updates)
+    mode = "set" if reduction == "none" else reduction
     if x.dtype == bool_:
-        return cast(o.scatter(cast(x, np.int32), key, cast(updates, np.int32), MODES[reduction]), bool_)
-    return o.scatter(x, key, updates, MODES[reduction])
-
-
-def _multiplied(x: Tensor, key: Any, updates: Tensor) -> Tensor:
-    """``x`` with the elements at the indices multiplied by the updates, one after the other."""
-    if any(not isinstance(each, int) for each in updates.shape):
-        raise RefusedError("a scatter by products needs updates of known size")
-    parts = tuple(np.ndindex(*(int(each) for each in key[0].shape)))
-    if len(parts) > 64:
-        raise RefusedError("a scatter by products of more than 64 updates is not converted")
-    for place in parts:
-        spot = tuple(index[place] for index in key)
-        x = o.scatter(x, spot, x[spot] * updates[place])
-    return x
+        return cast(o.scatter(cast(x, np.int32), key, cast(updates, np.int32), mode), bool_)
+    return o.scatter(x, key, updates, mode)
 
 
 @converts("ScatterElements", "Scatter")

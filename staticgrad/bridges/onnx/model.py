@@ -91,9 +91,9 @@ def program_of(model: onnx.ModelProto) -> OnnxProgram:
     types = {info.name: found for info in infos if (found := type_of(info)) is not None}
     given = {tensor.name for tensor in graph.initializer}
     dialect = ModelDialect(types, {info.name: info.type.tensor_type.elem_type for info in infos})
-    found = [*_objections(graph), *dialect.objections(body.nodes)]
-    if found:
-        raise dialect.refusal(found)
+    objections = [*_objections(graph), *dialect.objections(body.nodes)]
+    if objections:
+        raise dialect.refusal(objections)
     inputs = {info.name: info for info in graph.input if info.name not in given}
     optional = frozenset(info.name for info in graph.input if info.name in given)
     return OnnxProgram(body, body.constants, inputs, {info.name: info for info in graph.output}, dialect, optional)

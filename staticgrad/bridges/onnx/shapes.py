@@ -206,7 +206,7 @@ def pad(at: OnnxScope, node: OnnxNode) -> Tensor:
         widths[axis] = given[place], given[place + len(given) // 2]
     mode = node.attr("mode", "constant")
     if mode != "constant":
-        return _mirrored(_cropped(x, widths), widths, mode)
+        return o.pad(_cropped(x, widths), [(max(a, 0), max(b, 0)) for a, b in widths], mode=mode)
     inner, widths = _cropped(x, widths), [(max(a, 0), max(b, 0)) for a, b in widths]
     if node.attr("value", 0.0):
         return o.pad(inner, widths, node.attr("value"))
@@ -219,17 +219,3 @@ def pad(at: OnnxScope, node: OnnxNode) -> Tensor:
 def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
     """The tensor without what negative pads take away."""
     return x[tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in zip(widths, x.shape))] if x.ndim else x
-
-
-PLACES: dict[str, Any] = {name: name for name in ("reflect", "edge", "wrap")}  # modes, as NumPy calls them
-
-
-def _mirrored(x: Tensor, widths: list[tuple[int, int]], mode: str) -> Tensor:
-    """The tensor with pads that repeat its own elements."""
-    if mode not in PLACES:
-        raise RefusedError(f"the mode {mode} of a pad is not converted")
-    for axis, (before, after) in enumerate(widths):
-        if before > 0 or after > 0:
-            places = np.pad(np.arange(int(x.shape[axis])), (max(before, 0), max(after, 0)), mode=PLACES[mode])
-            x = o.take(x, places, axis=axis)
-    return x

@@ -30,7 +30,7 @@ def _groups(at: OnnxScope, node: OnnxNode, count: int) -> tuple[Tensor, Tensor, 
 
 
 def _regular(node: OnnxNode, x: Tensor, slope: Tensor) -> Tensor:
-    return slope + x * node.attr("norm_coefficient", 0.0)
+    return o.add(slope, x * node.attr("norm_coefficient", 0.0))
 
 
 @converts(DOMAIN + "Adagrad")

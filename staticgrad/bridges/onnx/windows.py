@@ -117,11 +117,10 @@ def conv_transpose(at: OnnxScope, node: OnnxNode) -> Tensor:
     extra = node.attr("output_padding", [0] * rank)
     pads = _transposed_pads(node, found, x.shape[2:], extra)
     is_even = all(a == b and a >= 0 for a, b in pads)
-    if rank == 2 and is_even and all(e < s for e, s in zip(extra, found.strides)):
+    if rank in (1, 2, 3) and is_even and all(e < s for e, s in zip(extra, found.strides)):
         padding = tuple(a for a, _ in pads)
-        return o.conv_transpose2d(
-            x, w, bias, tuple(found.strides), padding, tuple(extra), groups, tuple(found.dilations)
-        )
+        function = (o.conv_transpose1d, o.conv_transpose2d, o.conv_transpose3d)[rank - 1]
+        return function(x, w, bias, tuple(found.strides), padding, tuple(extra), groups, tuple(found.dilations))
     inputs, outputs = w.shape[:2]
     w = o.reshape(w, (groups, inputs // groups, outputs, *w.shape[2:]))
     w = o.reshape(o.swapaxes(w, 1, 2), (groups * outputs, inputs // groups, *w.shape[3:]))
@@ -204,7 +203,8 @@ def _with_positions(x: Tensor, found: Geometry, pads: Pads, by_columns: int) -> 
         y, places = _with_positions(o.expand_dims(x, -2), flat, [(0, 0), *pads], by_columns)
         return o.squeeze(y, -2), o.squeeze(places, -2)
     (kh, kw), (sh, sw), (dh, dw) = found.kernel, found.strides, found.dilations
-    windows = o.window(x, WindowAttributes((kh, kw), (sh, sw), tuple(pads), (dh, dw), -math.inf))
+    padding = (pads[0], pads[1])
+    windows = o.window(x, WindowAttributes((kh, kw), (sh, sw), padding, (dh, dw), -math.inf))
     n, c, rows, columns = windows.shape[:4]
     best = o.argmax(o.reshape(windows, (n, c, rows, columns, kh * kw)), -1)
     row = o.iota(best.shape, 2) * sh - pads[0][0] + o.floor_divide(best, kw) * dh
