@@ -209,20 +209,7 @@ class LSTM(_Recurrent):
         return output, (h, c)
 
     def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
-        w, u, b, d, r = self._parameters(suffix, x.dtype)
-        bias = None if b is None or d is None else b + d
-        projected = _projected(x, w, bias)
-
-        def step(state: State, row: Tensor) -> tuple[State, Tensor]:
-            h, c = state
-            i, f, g, o = _split(row + F.linear(h, u), 4)
-            c = F.sigmoid(f) * c + F.sigmoid(i) * FUNCTIONS.tanh(g)
-            h = F.sigmoid(o) * FUNCTIONS.tanh(c)
-            if r is not None:
-                h = F.linear(h, r)
-            return (h, c), h
-
-        return FUNCTIONS.scan(step, first, projected, reverse=reverse)
+        return lstm_steps(x, first, self._parameters(suffix, x.dtype), reverse)
 
 
 class GRU(_Recurrent):
@@ -258,19 +245,61 @@ class GRU(_Recurrent):
         return output, h
 
     def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
-        w, u, b, d, _ = self._parameters(suffix, x.dtype)
-        projected = _projected(x, w, b)
+        return gru_steps(x, first, self._parameters(suffix, x.dtype), reverse)
 
-        def step(state: State, row: Tensor) -> tuple[State, Tensor]:
-            (h,) = state
-            ar, az, an = _split(row, 3)
-            br, bz, bn = _split(F.linear(h, u, d), 3)
-            r, z = F.sigmoid(ar + br), F.sigmoid(az + bz)
-            n = FUNCTIONS.tanh(an + r * bn)
-            h = n + z * (h - n)
-            return (h,), h
 
-        return FUNCTIONS.scan(step, first, projected, reverse=reverse)
+def lstm_steps(x: Tensor, first: State, weights: Sequence[Any], reverse: bool) -> tuple[State, Tensor]:
+    """The last state of one layer of an LSTM in one direction, and its h at each step, as one scan.
+
+    Args:
+        x: (steps, batch, features).
+        first: the first h and c, (batch, features of each).
+        weights: the tensors of ``_NAMES``; None for those that there are not.
+    """
+    w, u, b, d, r = weights
+    bias = None if b is None or d is None else b + d
+    projected = _projected(x, w, bias)
+
+    def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+        h, c = state
+        i, f, g, o = _split(row + F.linear(h, u), 4)
+        c = F.sigmoid(f) * c + F.sigmoid(i) * FUNCTIONS.tanh(g)
+        h = F.sigmoid(o) * FUNCTIONS.tanh(c)
+        if r is not None:
+            h = F.linear(h, r)
+        return (h, c), h
+
+    return FUNCTIONS.scan(step, first, projected, reverse=reverse)
+
+
+def gru_steps(x: Tensor, first: State, weights: Sequence[Any], reverse: bool) -> tuple[State, Tensor]:
+    """As ``lstm_steps``, of a GRU, whose state is h alone."""
+    w, u, b, d, _ = weights
+    projected = _projected(x, w, b)
+
+    def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+        (h,) = state
+        ar, az, an = _split(row, 3)
+        br, bz, bn = _split(F.linear(h, u, d), 3)
+        r, z = F.sigmoid(ar + br), F.sigmoid(az + bz)
+        n = FUNCTIONS.tanh(an + r * bn)
+        h = n + z * (h - n)
+        return (h,), h
+
+    return FUNCTIONS.scan(step, first, projected, reverse=reverse)
+
+
+def plain_steps(x: Tensor, first: State, weights: Sequence[Any], reverse: bool, activation: Any) -> tuple[State, Tensor]:
+    """As ``lstm_steps``, of h' = activation(W x + b + U h + d), whose state is h alone."""
+    w, u, b, d, _ = weights
+    bias = None if b is None or d is None else b + d
+    projected = _projected(x, w, bias)
+
+    def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+        h = activation(row + F.linear(state[0], u))
+        return (h,), h
+
+    return FUNCTIONS.scan(step, first, projected, reverse=reverse)
 
 
 def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,0 +1,297 @@
+"""The dialect of ATen: how a program that ``torch.export`` gives is read.
+
+A node is a call of a graph of ``torch.fx`` and is itself the variable of its result; where this is a tuple, calls of
+``getitem`` take it apart. A converter is a function of the arguments of its op under their names in the op's schema
+(``x`` for the first where the schema says ``self`` or ``input``). An argument of the schema that it does not name has
+to have its default value, unless it only says where and how PyTorch keeps a tensor (``IGNORED``). A first parameter
+``at`` is the call: the dtype and shape that PyTorch declares, and the scope.
+
+Overloads of an op share a converter. PyTorch's rule of promotion is ``Call.common``: numbers give way to tensors
+without dimensions, and these to others, unless their kind (bool, integer, float) is higher.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from staticgrad.base.errors import SourceLine
+from staticgrad.bridges.arrays import as_tensor, cast
+from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
+from staticgrad.bridges.torch import DTYPES, TORCH
+from staticgrad.graph.graph import Tensor
+
+CONVERTERS = Converters()
+IGNORED = frozenset({
+    "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse", "sparse_grad",
+    "cudnn_enabled", "cudnn_enable", "generator", "half_to_float", "compute_mode",
+})  # fmt: skip
+# Sizes are computed by Python's operators, of numbers and of open sizes alike.
+ON_SIZES = (
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.truediv,
+    operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_,
+    math.floor, math.ceil, math.trunc, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_float,
+)  # fmt: skip
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+
+
+def dtype_of_torch(dtype: torch.dtype) -> np.dtype:
+    """The dtype here.
+
+    Raises:
+        RefusedError: there is none, as of complex numbers.
+    """
+    if dtype not in DTYPES:
+        raise RefusedError(f"{dtype} is not supported")
+    return DTYPES[dtype]
+
+
+class Call:
+    """A call of an op, as its converter sees it.
+
+    Attributes:
+        scope: the values of variables.
+        node: the call.
+    """
+
+    def __init__(self, scope: SourceScope, node: fx.Node) -> None:
+        self.scope, self.node = scope, node
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the result, or of the first of several."""
+        return dtype_of_torch(self._meta.dtype)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """The shape of the result that PyTorch declares; None for open sizes."""
+        return shape_of(self._meta)
+
+    @property
+    def _meta(self) -> Any:
+        meta = self.node.meta["val"]
+        return meta[0] if isinstance(meta, (list, tuple)) else meta
+
+    def meta(self, number: int) -> Any:
+        """What PyTorch knows of an operand: its strides, its storage."""
+        operand = self.node.args[number]
+        assert isinstance(operand, fx.Node)
+        return operand.meta["val"]
+
+    def value(self, argument: Any) -> Any:
+        """The value of an argument: constants that are known as tensors, lists as lists."""
+        if isinstance(argument, fx.Node):
+            value = self.scope.value(argument)
+            return self.scope.tensor(argument) if isinstance(value, np.ndarray) else value
+        if isinstance(argument, (list, tuple)):
+            return [self.value(each) for each in argument]
+        if isinstance(argument, slice):
+            return slice(*map(self.value, (argument.start, argument.stop, argument.step)))
+        return argument
+
+    def known(self, number: int, what: str) -> Any:
+        """The value of an operand that is known when the program is converted; ``what`` depends on it.
+
+        Raises:
+            RefusedError: only a run knows it.
+        """
+        argument = self.node.args[number]
+        return self.scope.known(argument, what) if isinstance(argument, fx.Node) else argument
+
+    def cast(self, x: Any) -> Any:
+        """The operand in the dtype of the result; a number is weak and stays as it is."""
+        return cast(x, self.dtype) if isinstance(x, Tensor) else x
+
+    def common(self, *xs: Any) -> list[Any]:
+        """The tensors in the dtype to which PyTorch promotes these operands; numbers stay as they are."""
+        dtype = promoted(*xs)
+        return [cast(x, dtype) if isinstance(x, Tensor) else x for x in xs]
+
+    def tensor(self, x: Any) -> Tensor:
+        """A number as a tensor of the dtype of the result."""
+        return self.cast(x) if isinstance(x, Tensor) else as_tensor(np.asarray(x, self.dtype))
+
+
+def promoted(*xs: Any) -> np.dtype:
+    """The dtype to which PyTorch promotes tensors and numbers."""
+    ranks: list[list[torch.dtype]] = [[], [], []]
+    for x in xs:
+        if isinstance(x, Tensor):
+            ranks[0 if x.ndim else 1].append(getattr(torch, TORCH[x.dtype]))
+        else:
+            kind = torch.bool if isinstance(x, bool) else torch.int64 if isinstance(x, int) else torch.float32
+            ranks[2].append(kind)
+    result: torch.dtype | None = None
+    for dtypes in ranks:
+        for dtype in dtypes[1:]:
+            dtypes[0] = torch.promote_types(dtypes[0], dtype)
+        if dtypes and (result is None or _kind(dtypes[0]) > _kind(result)):
+            result = dtypes[0]
+    assert result is not None
+    return dtype_of_torch(result)
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
+
+
+def shape_of(meta: Any) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) else None for size in meta.shape)
+
+
+def converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the converter of all overloads of the ops of these names, as the module's text says."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(function).parameters
+        takes_call = next(iter(parameters), None) == "at"
+
+        def converter(scope: SourceScope, node: fx.Node) -> list[Any]:
+            at = Call(scope, node)
+            given = bound(at, parameters)
+            return [function(at, **given) if takes_call else function(**given)]
+
+        CONVERTERS.enter(*names)(converter)
+        return function
+
+    return enter
+
+
+def bound(at: Call, parameters: Iterable[str]) -> dict[str, Any]:
+    """The arguments of a call by the names that a converter gives them.
+
+    Raises:
+        RefusedError: an argument has another value than its default, and the converter does not take it.
+    """
+    node, given = at.node, {}
+    for place, argument in enumerate(node.target._schema.arguments):
+        name = "x" if argument.name == "self" or (place == 0 and argument.name == "input") else argument.name
+        if place < len(node.args):
+            value = node.args[place]
+        elif argument.name in node.kwargs:
+            value = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            continue
+        else:
+            value = None
+        if name in parameters:
+            given[name] = at.value(value)
+        elif name not in IGNORED and not (argument.has_default_value() and value == argument.default_value):
+            raise RefusedError(f"{argument.name}={value} is not converted")
+    return given
+
+
+def op_key(target: Any) -> Any:
+    """The key of an op in the table: its name without the overload, or the Python function itself."""
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, name = target._schema.name.split("::")
+        return name if namespace in ("aten", "prims") else f"{namespace}.{name}"
+    return target.name() if isinstance(target, torch._ops.HigherOrderOperator) else target
+
+
+class _Aten(Dialect):
+    """A node and a variable is an ``fx.Node``."""
+
+    system = "PyTorch"
+    converters = CONVERTERS
+
+    def name(self, node: fx.Node) -> str:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload):
+            return str(target)
+        key = op_key(target)
+        return key if isinstance(key, str) else getattr(key, "__name__", str(key))
+
+    def key(self, node: fx.Node) -> Any:
+        return op_key(node.target)
+
+    def operands(self, node: fx.Node) -> Sequence[Any]:
+        return node.all_input_nodes
+
+    def results(self, node: fx.Node) -> Sequence[Any]:
+        return [node]
+
+    def constant(self, variable: Any) -> Any:
+        return super().constant(variable) if isinstance(variable, fx.Node) else variable
+
+    def dtype(self, meta: Any) -> np.dtype:
+        """The dtype of a tensor of PyTorch's.
+
+        Raises:
+            RefusedError: there is none such here.
+        """
+        return dtype_of_torch(meta.dtype)
+
+    def bodies(self, node: fx.Node) -> Iterator[SourceBody]:
+        return (body_of(part.graph) for part in parts_of(node))
+
+    def declared(self, variable: fx.Node) -> SourceType | None:
+        meta = variable.meta.get("val")
+        return SourceType(dtype_of_torch(meta.dtype), shape_of(meta)) if isinstance(meta, torch.Tensor) else None
+
+    def source(self, node: fx.Node) -> SourceLine | None:
+        frames = [
+            SourceLine(found["file"], int(found["line"]), found["function"])
+            for found in _FRAME.finditer(node.meta.get("stack_trace") or "")
+        ]
+        own = [frame for frame in frames if _TORCH not in frame.file]
+        return (own or frames or [None])[-1]
+
+
+_TORCH = torch.__path__[0]
+ATEN = _Aten()
+
+
+class AtenScope(SourceScope):
+    """The values of the nodes of a graph. A node whose dtype is not supported is refused like one without converter."""
+
+    def __init__(self, values: dict[Any, Any]) -> None:
+        super().__init__(ATEN, values)
+
+    def _computed(self, node: Any) -> None:
+        """All nodes are converted; constants are folded when programs are compiled."""
+
+
+def parts_of(node: fx.Node) -> Iterator[fx.GraphModule]:
+    """The graphs that a call is given, such as branches."""
+    for argument in node.args:
+        if isinstance(argument, fx.Node) and argument.op == "get_attr":
+            part = getattr(node.graph.owning_module, str(argument.target))
+            if isinstance(part, fx.GraphModule):
+                yield part
+
+
+def body_of(graph: fx.Graph) -> SourceBody:
+    """The calls of a graph between its placeholders and its outputs."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    return SourceBody(inputs, calls, list(output.args[0]) if isinstance(output.args[0], (list, tuple)) else [])
+
+
+
+
+def _on_sizes(scope: SourceScope, node: fx.Node) -> list[Any]:
+    at = Call(scope, node)
+    return [node.target(*at.value(node.args))]
+
+
+for _function in ON_SIZES:
+    CONVERTERS.enter(_function)(_on_sizes)
+
+
+@CONVERTERS.enter(operator.getitem)
+def _getitem(scope: SourceScope, node: fx.Node) -> list[Any]:
+    values, place = node.args
+    value = scope.value(values)[place]
+    if value is None and node.users:
+        raise RefusedError(f"result {place} of {values} is not converted")
+    return [value]

@@ -1,0 +1,115 @@
+"""A module of PyTorch's as a program in the form that the converters read.
+
+``torch.export`` gives the forward in the mode that the module has. Ops that have a converter stay whole; all others are
+decomposed by PyTorch's own rules into core ATen. What is written in place becomes values: new values of buffers are
+results of the program. Parts under ``torch.no_grad`` lose their mark when PyTorch does that, so each of their ops gets
+a ``detach`` before.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from staticgrad.base.errors import GraphError
+from staticgrad.bridges.aten.dialect import CONVERTERS, op_key
+
+NO_GRAD = "wrap_with_set_grad_enabled"
+# Ops with a converter that PyTorch's rules take apart only for backends of its own.
+_WHOLE_ONLY_AS_GIVEN = frozenset({"_batch_norm_with_update", "_native_batch_norm_legit"})
+
+
+def export(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """The program of a module at example arguments.
+
+    Raises:
+        GraphError: ``torch.export`` cannot export it.
+    """
+    fast, known = torch.backends.mha.get_fastpath_enabled(), warnings.catch_warnings()
+    torch.backends.mha.set_fastpath_enabled(False)  # an op of its own for inference in encoders
+    try:
+        with known:
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+    except Exception as error:
+        raise GraphError(f"convert: torch.export cannot export {type(module).__name__}: {error}") from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """The program without writes, in ops that have converters as far as PyTorch's rules lead there."""
+    if any(NO_GRAD in str(node.target) for module in _graphs(program) for node in module.graph.nodes):
+        program = copy.deepcopy(program)
+        _detach(program.graph_module, True)
+    table = torch.export.default_decompositions()
+    for op in list(table):
+        if op_key(op) in CONVERTERS and op_key(op) not in _WHOLE_ONLY_AS_GIVEN:
+            del table[op]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return program.run_decompositions(table)
+
+
+def _graphs(program: ExportedProgram) -> Iterator[fx.GraphModule]:
+    return (module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule))
+
+
+def _detach(module: fx.GraphModule, enabled: bool) -> None:
+    """Put a ``detach`` after each op that is without gradients."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if NO_GRAD in str(node.target):
+            body = getattr(module, node.args[1].target)
+            _detach(body, node.args[0])
+        elif not enabled and _gives_floats(node) and not node.target._schema.is_mutable:
+            with module.graph.inserting_after(node):
+                stopped = module.graph.call_function(torch.ops.aten.detach.default, (node,))
+            stopped.meta = dict(node.meta)
+            node.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
+    module.recompile()
+
+
+def _gives_floats(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(node.target, torch._ops.OpOverload) and isinstance(value, torch.Tensor) and value.is_floating_point()
+    )
+
+
+def state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers by their names; shared ones are one tensor under each of their names."""
+    own: dict[Any, torch.Tensor] = {}
+    found = {}
+    for name, tensor in program.state_dict.items():
+        found[name] = own.setdefault(_identity(tensor), tensor)
+    return found
+
+
+def _identity(tensor: torch.Tensor) -> Any:
+    """A key that tensors share which are the same memory in the same shape."""
+    if tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+@contextmanager
+def in_mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
+    """A module and all in it in a mode; afterwards each is in its own again."""
+    before = [(each, each.training) for each in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for each, mode in before:
+            each.training = mode

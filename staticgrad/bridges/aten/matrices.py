@@ -1,0 +1,129 @@
+"""Products of matrices, decompositions, distances: their converters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+
+
+@converts("mm", "bmm", "matmul", "mv", "dot")
+def matmul(x: Tensor, other: Any = None, mat2: Any = None, vec: Any = None, tensor: Any = None) -> Tensor:
+    return o.matmul(x, next(y for y in (other, mat2, vec, tensor) if y is not None))
+
+
+@converts("linear")
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return o.linear(x, weight, bias)
+
+
+@converts("einsum")
+def einsum(equation: str, tensors: Sequence[Tensor], path: Any = None) -> Tensor:
+    return o.einsum(equation, *tensors)
+
+
+def _added(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else o.add(x if beta == 1 else x * beta, product)
+
+
+@converts("addmm")
+def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _added(x, o.matmul(mat1, mat2), beta, alpha)
+
+
+@converts("addmv")
+def addmv(x: Tensor, mat: Tensor, vec: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _added(x, o.matmul(mat, vec), beta, alpha)
+
+
+@converts("baddbmm")
+def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _added(x, o.matmul(batch1, batch2), beta, alpha)
+
+
+@converts("_cdist_forward")
+def cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    return o.vector_norm(o.expand_dims(x1, -2) - o.expand_dims(x2, -3), -1, ord=p)
+
+
+@converts("_pdist_forward")
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    rows, columns = np.triu_indices(int(x.shape[0]), 1)
+    return o.vector_norm(o.take(x, rows, axis=0) - o.take(x, columns, axis=0), -1, ord=p)
+
+
+# -- decompositions ----------------------------------------------------------------------------------------------------
+
+
+def _no_failure(x: Tensor) -> Tensor:
+    """The status of a decomposition that has found no failure."""
+    return o.zeros(x.shape[:-2], dtype=np.dtype(np.int32))
+
+
+@converts("linalg_cholesky_ex")
+def cholesky(x: Tensor, upper: bool = False, check_errors: bool = False) -> list[Tensor]:
+    return [o.cholesky(x, upper=upper), _no_failure(x)]
+
+
+@converts("linalg_inv_ex")
+def inverse(A: Tensor, check_errors: bool = False) -> list[Tensor]:  # noqa: N803  the schema's name
+    return [o.inv(A), _no_failure(A)]
+
+
+@converts("_linalg_solve_ex")
+def solve(at: Call, A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> list[Any]:  # noqa: N803
+    if not left:
+        raise RefusedError("a solve from the right is not converted")
+    vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
+    columns = o.expand_dims(B, -1) if vectors else B
+    solved = o.solve(A, columns)
+    return [o.squeeze(solved, -1) if vectors else solved, None, None, _no_failure(A)]
+
+
+@converts("_linalg_det")
+def det(A: Tensor) -> list[Any]:  # noqa: N803
+    return [o.det(A), None, None]
+
+
+@converts("_linalg_slogdet")
+def slogdet(A: Tensor) -> list[Any]:  # noqa: N803
+    return [*o.slogdet(A), None, None]
+
+
+@converts("linalg_solve_triangular")
+def solve_triangular(x: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:  # noqa: N803
+    return o.solve_triangular(x, B, upper=upper, left=left, unitriangular=unitriangular)
+
+
+@converts("linalg_qr")
+def qr(A: Tensor, mode: str = "reduced") -> list[Tensor]:  # noqa: N803
+    return list(o.qr(A, mode=mode))
+
+
+@converts("_linalg_eigh")
+def eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> list[Any]:  # noqa: N803
+    lower = o.tril(A) if UPLO == "L" else o.swapaxes(o.triu(A), -1, -2)
+    symmetric = lower + o.swapaxes(o.tril(lower, k=-1), -1, -2)
+    return list(o.eigh(symmetric)) if compute_v else [o.eigvalsh(symmetric), None]
+
+
+@converts("_linalg_svd")
+def svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, driver: Any = None) -> list[Any]:  # noqa: N803
+    return list(o.svd(A, full_matrices=full_matrices)) if compute_uv else [None, o.svdvals(A), None]
+
+
+@converts("linalg_matrix_exp")
+def expm(x: Tensor) -> Tensor:
+    return o.expm(x)
+
+
+@converts("linalg_cross")
+def cross(x: Tensor, other: Tensor, dim: int = -1) -> Tensor:
+    return o.cross(x, other, axis=dim)
