@@ -2,6 +2,7 @@
 ``staticgrad.torch.convert``."""
 
 from staticgrad.bridges.torch import TorchFunction, wrap
+
 from staticgrad.bridges.aten import ExportedModule, convert  # isort: skip  after the check that PyTorch is there
 
 __all__ = ["ExportedModule", "TorchFunction", "convert", "wrap"]

@@ -81,7 +81,7 @@ class TorchFunction:
 
     def _results(self, given: Sequence[Any]) -> Sequence[Any]:
         if not _is_traced(given):
-            return _tensors(_run(self.executable, [_array(t) for t in given]))
+            return tensors_of(_run(self.executable, [array_of(t) for t in given]))
         shapes = tuple([tuple(t.shape) for t in given])
         program = self._known.get(shapes)
         if program is None:
@@ -130,7 +130,7 @@ def _tensor(x: Tensor, value: Any) -> Any:
     """The tensor for what is given as the feed ``x``, of its dtype."""
     if not isinstance(value, torch.Tensor):
         array = as_array(x, value)
-        return _tensors([array if array.flags.writeable else array.copy()])[0]  # no tensor is read-only
+        return tensors_of([array if array.flags.writeable else array.copy()])[0]  # no tensor is read-only
     what = f"feed of {x.name!r}"
     if value.device.type != "cpu":
         raise FeedError(f"{what}: expected a tensor on the CPU, actual {value.device}: use .cpu()", source=x.source)
@@ -148,7 +148,7 @@ def _tensor(x: Tensor, value: Any) -> Any:
     return value if given == x.dtype else value.to(TORCH[x.dtype])
 
 
-def _array(tensor: Any) -> Array:
+def array_of(tensor: Any) -> Array:
     """The tensor's memory as an array that a program can read; a copy where it is not contiguous."""
     tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
@@ -159,7 +159,7 @@ def _array(tensor: Any) -> Array:
     return array if ready(array, array.dtype) else np.array(array, order="C")
 
 
-def _tensors(arrays: Sequence[Array]) -> list[Any]:
+def tensors_of(arrays: Sequence[Array]) -> list[Any]:
     """Tensors over the memory of arrays."""
     return [
         torch.from_numpy(a.view(np.int16)).view(torch.bfloat16) if a.dtype == bfloat16 else torch.from_numpy(a)
@@ -203,16 +203,16 @@ class _TorchProgram:
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         """The results for tensors of the right types."""
-        arrays = [_array(t) for t in tensors]
+        arrays = [array_of(t) for t in tensors]
         if self._is_forward:
-            return _tensors(_run(self._executable, arrays))
+            return tensors_of(_run(self._executable, arrays))
         with self._lock:
             if self._runner is None:
                 compiler, options = self._executable.session.compiler, self._executable._programs.options
                 self._runner = compiler.load(self.function.region, options)
         found = self._runner.run(arrays)
         first = {place: n for n, place in reversed(list(enumerate(self._places)))}
-        return _tensors([found[p] if first[p] == n else found[p].copy() for n, p in enumerate(self._places)])
+        return tensors_of([found[p] if first[p] == n else found[p].copy() for n, p in enumerate(self._places)])
 
     def of(self, derivative: Derivable) -> _TorchProgram:
         """The program of a derivative of this one."""

@@ -2,7 +2,7 @@
 
 A node is a call of a graph of ``torch.fx`` and is itself the variable of its result; where this is a tuple, calls of
 ``getitem`` take it apart. A converter is a function of the arguments of its op under their names in the op's schema
-(``x`` for the first where the schema says ``self`` or ``input``). An argument of the schema that it does not name has
+(``x`` where the schema says ``self`` or ``input``). An argument of the schema that it does not name has
 to have its default value, unless it only says where and how PyTorch keeps a tensor (``IGNORED``). A first parameter
 ``at`` is the call: the dtype and shape that PyTorch declares, and the scope.
 
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from staticgrad.base.errors import SourceLine
+from staticgrad.base.errors import GraphError, SourceLine
 from staticgrad.bridges.arrays import as_tensor, cast
 from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.torch import DTYPES, TORCH
@@ -34,11 +34,21 @@ IGNORED = frozenset({
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse", "sparse_grad",
     "cudnn_enabled", "cudnn_enable", "generator", "half_to_float", "compute_mode",
 })  # fmt: skip
+COMPARISONS = (
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.and_,
+    torch.sym_not,
+)
 # Sizes are computed by Python's operators, of numbers and of open sizes alike.
 ON_SIZES = (
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.truediv,
-    operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_,
-    math.floor, math.ceil, math.trunc, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_float,
+    operator.pow, math.floor, math.ceil, math.trunc, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_float,
+    *COMPARISONS,
 )  # fmt: skip
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
@@ -106,6 +116,11 @@ class Call:
         argument = self.node.args[number]
         return self.scope.known(argument, what) if isinstance(argument, fx.Node) else argument
 
+    def is_known(self, number: int) -> bool:
+        """True if an operand is an array that is known when the program is converted."""
+        argument = self.node.args[number]
+        return isinstance(argument, fx.Node) and isinstance(self.scope.value(argument), np.ndarray)
+
     def cast(self, x: Any) -> Any:
         """The operand in the dtype of the result; a number is weak and stays as it is."""
         return cast(x, self.dtype) if isinstance(x, Tensor) else x
@@ -125,7 +140,7 @@ def promoted(*xs: Any) -> np.dtype:
     ranks: list[list[torch.dtype]] = [[], [], []]
     for x in xs:
         if isinstance(x, Tensor):
-            ranks[0 if x.ndim else 1].append(getattr(torch, TORCH[x.dtype]))
+            ranks[0 if x.ndim else 1].append(TORCH[x.dtype])
         else:
             kind = torch.bool if isinstance(x, bool) else torch.int64 if isinstance(x, int) else torch.float32
             ranks[2].append(kind)
@@ -172,8 +187,9 @@ def bound(at: Call, parameters: Iterable[str]) -> dict[str, Any]:
         RefusedError: an argument has another value than its default, and the converter does not take it.
     """
     node, given = at.node, {}
+    takes_rest = "rest" in parameters
     for place, argument in enumerate(node.target._schema.arguments):
-        name = "x" if argument.name == "self" or (place == 0 and argument.name == "input") else argument.name
+        name = "x" if argument.name in ("self", "input") else argument.name
         if place < len(node.args):
             value = node.args[place]
         elif argument.name in node.kwargs:
@@ -184,7 +200,11 @@ def bound(at: Call, parameters: Iterable[str]) -> dict[str, Any]:
             value = None
         if name in parameters:
             given[name] = at.value(value)
-        elif name not in IGNORED and not (argument.has_default_value() and value == argument.default_value):
+        elif (
+            name not in IGNORED
+            and not takes_rest
+            and not (argument.has_default_value() and value == argument.default_value)
+        ):
             raise RefusedError(f"{argument.name}={value} is not converted")
     return given
 
@@ -277,15 +297,33 @@ def body_of(graph: fx.Graph) -> SourceBody:
     return SourceBody(inputs, calls, list(output.args[0]) if isinstance(output.args[0], (list, tuple)) else [])
 
 
-
-
 def _on_sizes(scope: SourceScope, node: fx.Node) -> list[Any]:
-    at = Call(scope, node)
-    return [node.target(*at.value(node.args))]
+    """What is only asserted of sizes that are not known is left to the checks of types."""
+    given = Call(scope, node).value(node.args)
+    if all(isinstance(value, (int, float)) for value in given):
+        return [node.target(*given)]
+    if (
+        all("assert" in str(user.target) or user.target in ON_SIZES for user in node.users)
+        and node.target in COMPARISONS
+    ):
+        return [None]
+    try:
+        return [node.target(*given)]
+    except (TypeError, GraphError) as error:
+        raise RefusedError(f"of open sizes: {error}") from error
 
 
 for _function in ON_SIZES:
     CONVERTERS.enter(_function)(_on_sizes)
+
+
+@CONVERTERS.enter("with_effects")
+def _with_effects(scope: SourceScope, node: fx.Node) -> list[Any]:
+    """A check of a decomposition: what fails is NaN here, and no error."""
+    token, op, *_ = node.args
+    if op is not torch.ops.aten._linalg_check_errors.default:
+        raise RefusedError(f"the effect {op} is not converted")
+    return [[scope.value(token), None]]
 
 
 @CONVERTERS.enter(operator.getitem)

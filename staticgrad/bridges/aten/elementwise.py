@@ -30,8 +30,7 @@ PLAIN = {
     "square": "square", "positive": "positive", "isinf": "isinf", "isnan": "isnan", "isfinite": "isfinite",
     "signbit": "signbit", "bitwise_not": "bitwise_invert", "relu": "relu", "relu6": "relu6", "silu": "silu",
     "mish": "mish", "selu": "selu", "hardsigmoid": "hardsigmoid", "hardswish": "hardswish", "softsign": "softsign",
-    "log_sigmoid": "log_sigmoid", "detach": "stop_gradient", "alias": "identity", "clone": "identity",
-    "lift_fresh_copy": "identity", "contiguous": "identity", "lift": "identity",
+    "log_sigmoid": "log_sigmoid",
 }  # fmt: skip
 # Of two operands in the dtype of the result.
 ARITHMETIC = {
@@ -39,6 +38,7 @@ ARITHMETIC = {
     "hypot": "hypot", "logaddexp": "logaddexp", "copysign": "copysign", "xlogy": "xlogy", "special_xlog1py": "xlog1py",
     "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
     "bitwise_left_shift": "bitwise_left_shift", "bitwise_right_shift": "bitwise_right_shift",
+    "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift",
     "igamma": "gammainc", "igammac": "gammaincc", "special_gammainc": "gammainc", "special_gammaincc": "gammaincc",
     "floor_divide": "floor_divide",
 }  # fmt: skip
@@ -86,6 +86,17 @@ for _table, _enter in (
 
 def as_bool(x: Tensor) -> Tensor:
     return x if x.dtype == np.dtype(bool) else x != 0
+
+
+@converts("alias", "clone", "lift_fresh_copy", "contiguous", "lift")
+def same(at: Call, x: Tensor) -> Any:
+    """A new name of a value; one that is known stays so."""
+    return at.known(0, "") if at.is_known(0) else o.identity(x)
+
+
+@converts("detach")
+def detach(at: Call, x: Tensor) -> Any:
+    return at.known(0, "") if at.is_known(0) else o.stop_gradient(x)
 
 
 @converts("logical_not")

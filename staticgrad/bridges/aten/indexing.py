@@ -75,7 +75,9 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 def _within(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The part of x that indices along one axis reach: they may be fewer along the others."""
     sizes = [slice(None) if axis == dim % x.ndim else slice(0, n) for axis, n in enumerate(index.shape)]
-    return x if all(n == m for a, (n, m) in enumerate(zip(index.shape, x.shape)) if a != dim % x.ndim) else x[tuple(sizes)]
+    return (
+        x if all(n == m for a, (n, m) in enumerate(zip(index.shape, x.shape)) if a != dim % x.ndim) else x[tuple(sizes)]
+    )
 
 
 @converts("gather")
@@ -105,7 +107,9 @@ def written(x: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
 
 
 @converts("scatter")
-def scatter(at: Call, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None) -> Any:
+def scatter(
+    at: Call, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None
+) -> Any:
     if reduce is not None:
         raise RefusedError(f"reduce={reduce!r} is not converted")
     return written(x, dim, index, at.tensor(value) if src is None else src, "set")
@@ -203,5 +207,7 @@ def searchsorted(
     if sorted_sequence.ndim != 1:
         raise RefusedError("a search in several rows is not converted")
     is_right = right or side == "right"
-    places = o.searchsorted(sorted_sequence, cast(at.tensor(x), sorted_sequence.dtype), side="right" if is_right else "left")
+    places = o.searchsorted(
+        sorted_sequence, cast(at.tensor(x), sorted_sequence.dtype), side="right" if is_right else "left"
+    )
     return cast(places, at.dtype)

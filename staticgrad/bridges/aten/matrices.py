@@ -48,6 +48,21 @@ def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, beta: Any = 1, alpha: Any
     return _added(x, o.matmul(batch1, batch2), beta, alpha)
 
 
+@converts("addbmm")
+def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _added(x, o.sum(o.matmul(batch1, batch2), 0), beta, alpha)
+
+
+@converts("_trilinear")
+def trilinear(
+    i1: Tensor, i2: Tensor, i3: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Tensor:
+    """The product of three tensors, each with axes of size 1 at these places, summed over others."""
+    factors = (o.expand_dims(x, tuple(at)) if at else x for x, at in ((i1, expand1), (i2, expand2), (i3, expand3)))
+    first, second, third = factors
+    return o.sum(first * second * third, tuple(sumdim))
+
+
 @converts("_cdist_forward")
 def cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return o.vector_norm(o.expand_dims(x1, -2) - o.expand_dims(x2, -3), -1, ord=p)
@@ -73,12 +88,12 @@ def cholesky(x: Tensor, upper: bool = False, check_errors: bool = False) -> list
 
 
 @converts("linalg_inv_ex")
-def inverse(A: Tensor, check_errors: bool = False) -> list[Tensor]:  # noqa: N803  the schema's name
+def inverse(A: Tensor, check_errors: bool = False) -> list[Tensor]:
     return [o.inv(A), _no_failure(A)]
 
 
 @converts("_linalg_solve_ex")
-def solve(at: Call, A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> list[Any]:  # noqa: N803
+def solve(at: Call, A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> list[Any]:
     if not left:
         raise RefusedError("a solve from the right is not converted")
     vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
@@ -88,34 +103,34 @@ def solve(at: Call, A: Tensor, B: Tensor, left: bool = True, check_errors: bool 
 
 
 @converts("_linalg_det")
-def det(A: Tensor) -> list[Any]:  # noqa: N803
+def det(A: Tensor) -> list[Any]:
     return [o.det(A), None, None]
 
 
 @converts("_linalg_slogdet")
-def slogdet(A: Tensor) -> list[Any]:  # noqa: N803
+def slogdet(A: Tensor) -> list[Any]:
     return [*o.slogdet(A), None, None]
 
 
 @converts("linalg_solve_triangular")
-def solve_triangular(x: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:  # noqa: N803
+def solve_triangular(x: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     return o.solve_triangular(x, B, upper=upper, left=left, unitriangular=unitriangular)
 
 
 @converts("linalg_qr")
-def qr(A: Tensor, mode: str = "reduced") -> list[Tensor]:  # noqa: N803
+def qr(A: Tensor, mode: str = "reduced") -> list[Tensor]:
     return list(o.qr(A, mode=mode))
 
 
 @converts("_linalg_eigh")
-def eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> list[Any]:  # noqa: N803
+def eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> list[Any]:
     lower = o.tril(A) if UPLO == "L" else o.swapaxes(o.triu(A), -1, -2)
     symmetric = lower + o.swapaxes(o.tril(lower, k=-1), -1, -2)
     return list(o.eigh(symmetric)) if compute_v else [o.eigvalsh(symmetric), None]
 
 
 @converts("_linalg_svd")
-def svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, driver: Any = None) -> list[Any]:  # noqa: N803
+def svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, driver: Any = None) -> list[Any]:
     return list(o.svd(A, full_matrices=full_matrices)) if compute_uv else [None, o.svdvals(A), None]
 
 

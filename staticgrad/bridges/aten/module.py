@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -19,16 +18,16 @@ from torch.utils import _pytree as pytree
 
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError
-from staticgrad.base.types import Dim, bfloat16, dim, is_floating
+from staticgrad.base.types import Dim, dim, is_floating
 from staticgrad.bridges.aten.dialect import ATEN, AtenScope, body_of, shape_of
 from staticgrad.bridges.aten.exported import decomposed, export, in_mode, state_of
 from staticgrad.bridges.importer import Objection, RefusedError, SourceType
+from staticgrad.bridges.torch import array_of, tensors_of
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.naming import Unmatched
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import control_dependencies
 from staticgrad.nn.module import Module, StateSource
-
 from staticgrad.ops.variables import Variable
 
 WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -49,6 +48,9 @@ class Program:
         signature = self.exported.graph_signature
         self.inputs: list[tuple[fx.Node, InputSpec]] = list(zip(self.body.inputs, signature.input_specs, strict=True))
         self.outputs = list(zip(self.body.outputs, signature.output_specs, strict=True))
+        self.constants = {
+            name: array_of(value) for name, value in self.exported.constants.items() if isinstance(value, torch.Tensor)
+        }
         self.written = [spec.target for _, spec in self.outputs if spec.kind in WRITTEN and spec.target is not None]
         changed = [spec.target for _, spec in self.outputs if spec.kind is OutputKind.USER_INPUT_MUTATION]
         if changed:
@@ -67,22 +69,25 @@ class Program:
         found: list[Objection] = []
         sizes: dict[str, Any] = {}
         with Graph():
-            values = {node: _stand_in(node, sizes) for node, _ in self.inputs if _tensor(node) is not None}
-            values |= {node: _symbol(node, sizes) for node, _ in self.inputs if node not in values}
+            values = {node: self._stand_in(node, spec, sizes) for node, spec in self.inputs}
             scope = AtenScope(values)
             for node in self.body.nodes:
                 found += _declared(scope, node, sizes)
         if found:
             raise ATEN.refusal(found)
 
-    def declare(
-        self, state: Mapping[str, Tensor], constants: Mapping[str, Any], leaves: Sequence[Any]
-    ) -> tuple[list[Any], dict[str, Tensor]]:
+    def _stand_in(self, node: fx.Node, spec: InputSpec, sizes: dict[str, Any]) -> Any:
+        """What an input may be: a constant, an open size, or a placeholder of the type that PyTorch declares."""
+        if spec.target in self.constants and spec.target not in self.written:
+            return self.constants[spec.target]
+        meta = node.meta.get("val")
+        return _open(meta, sizes) if isinstance(meta, torch.SymInt) else _placeholder(meta, sizes)
+
+    def declare(self, state: Mapping[str, Tensor], leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Tensor]]:
         """The outputs of the program, and the new values of buffers by their names.
 
         Args:
             state: the tensors of parameters and buffers.
-            constants: arrays of what else the program holds.
             leaves: the inputs of a call, in order.
         """
         given = iter(leaves)
@@ -90,9 +95,11 @@ class Program:
         for node, spec in self.inputs:
             if spec.kind is InputKind.USER_INPUT:
                 values[node] = _checked(node, spec, next(given))
+            elif spec.kind is InputKind.TOKEN:  # which orders effects
+                values[node] = ()
             else:
                 assert spec.target is not None
-                values[node] = state[spec.target] if spec.target in state else constants[spec.target]
+                values[node] = state[spec.target] if spec.target in state else self.constants[spec.target]
         scope = AtenScope(values)
         scope.walk(self.body)
         results: list[Any] = []
@@ -102,7 +109,7 @@ class Program:
             value = scope.value(output) if isinstance(output, fx.Node) and _tensor(output) is None else value
             if spec.kind in WRITTEN and spec.target is not None:
                 new[spec.target] = value
-            else:
+            elif spec.kind is not OutputKind.TOKEN:
                 results.append(value)
         return results, new
 
@@ -111,11 +118,6 @@ def _tensor(node: fx.Node) -> Any:
     """What PyTorch knows of a node's tensor; None if it gives none."""
     meta = node.meta.get("val")
     return meta if isinstance(meta, torch.Tensor) else None
-
-
-def _stand_in(node: fx.Node, sizes: dict[str, Any]) -> Tensor:
-    """A placeholder of the type that PyTorch declares."""
-    return _placeholder(_tensor(node), sizes)
 
 
 def _placeholder(meta: Any, sizes: dict[str, Any]) -> Any:
@@ -128,11 +130,6 @@ def _placeholder(meta: Any, sizes: dict[str, Any]) -> Any:
 def _open(size: Any, sizes: dict[str, Any]) -> Any:
     """An open size, the same one for each size that PyTorch writes in the same way."""
     return sizes.setdefault(str(size), dim(f"size{len(sizes)}"))
-
-
-def _symbol(node: fx.Node, sizes: dict[str, Any]) -> Any:
-    meta = node.meta.get("val")
-    return _open(meta, sizes) if isinstance(meta, torch.SymInt) else meta
 
 
 def _declared(scope: AtenScope, node: fx.Node, sizes: dict[str, Any]) -> list[Objection]:
@@ -183,19 +180,6 @@ def _checked(node: fx.Node, spec: InputSpec, leaf: Any) -> Any:
     return x
 
 
-def array_of(tensor: torch.Tensor) -> Any:
-    """The array of a tensor of PyTorch's."""
-    plain = tensor.detach().cpu().contiguous()
-    return plain.view(torch.int16).numpy().view(bfloat16) if plain.dtype is torch.bfloat16 else plain.numpy()
-
-
-def tensor_of(array: Any) -> torch.Tensor:
-    """The tensor of PyTorch's in the memory of an array."""
-    if array.dtype == bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
 class Source:
     """The programs of a module by its mode; the second is exported when it is asked for."""
 
@@ -203,7 +187,7 @@ class Source:
         self.module, self.example = module, (args, kwargs, dynamic_shapes)
         whole = module if isinstance(module, ExportedProgram) else export(module, *self.example)
         self.training = bool(getattr(module, "training", True))
-        self.state, self.constants = state_of(whole), dict(whole.constants)
+        self.state = state_of(whole)
         self.programs = {self.training: Program(whole)}
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Source:
@@ -244,10 +228,9 @@ class ExportedModule(Module):
             self._place(name.split("."), variables[id(tensor)])
         program = source.program(source.training)
         kept = [name for name in program.written if name not in source.state]
-        self._kept = {name: _variable(source.constants[name]) for name in kept}  # written, but not in the state_dict
-        self._constants = {
-            name: array_of(value) for name, value in source.constants.items() if isinstance(value, torch.Tensor)
-        }
+        self._kept = {
+            name: _variable(program.exported.constants[name]) for name in kept
+        }  # written, but not in the state_dict
 
     def _place(self, path: Sequence[str], variable: Tensor) -> None:
         holder: Module = self
@@ -266,7 +249,8 @@ class ExportedModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         program = self._source.program(self.training)
         spec = program.exported.call_spec
-        assert spec.in_spec is not None and spec.out_spec is not None
+        assert spec.in_spec is not None
+        assert spec.out_spec is not None
         named = {name: kwargs[name] for name in _names(spec.in_spec) if name in kwargs}
         leaves, actual = pytree.tree_flatten((args, {**named, **kwargs}))
         if actual != spec.in_spec:
@@ -275,7 +259,7 @@ class ExportedModule(Module):
         read = {
             name: o.latest_value(variable) if name in program.written else variable for name, variable in state.items()
         }
-        results, new = program.declare(read, self._constants, leaves)
+        results, new = program.declare(read, leaves)
         if new:
             with control_dependencies([o.assign(state[name], value) for name, value in new.items()]):
                 results = [o.identity(y) if isinstance(y, Tensor) else y for y in results]
@@ -285,7 +269,8 @@ class ExportedModule(Module):
     def state_dict(self, sess: StateSource) -> dict[str, Any]:
         """The values that a session has for parameters and buffers, as tensors of PyTorch's, for its
         ``load_state_dict``."""
-        return {name: tensor_of(value) for name, value in super().state_dict(sess).items()}
+        values = super().state_dict(sess)
+        return dict(zip(values, tensors_of(list(values.values()))))
 
     @boundary
     def load_state_dict(self, sess: StateSource, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:

@@ -18,6 +18,7 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops import randoms
 from staticgrad.ops.distributions import categorical
+from staticgrad.ops.distributions import randint as integers
 
 REDUCTIONS = ("none", "mean", "sum")  # by PyTorch's numbers
 
@@ -54,7 +55,7 @@ def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None,
 
 @converts("native_group_norm")
 def native_group_norm(
-    x: Tensor, weight: Any, bias: Any, N: Size, C: Size, HxW: Size, group: int, eps: float  # noqa: N803
+    x: Tensor, weight: Any, bias: Any, N: Size, C: Size, HxW: Size, group: int, eps: float
 ) -> list[Tensor]:
     rows = o.reshape(x, (N, group, -1))
     mean, scale = (o.squeeze(y, -1) for y in _moments(rows, (-1,), eps))
@@ -248,7 +249,7 @@ def randn(at: Call, size: Any = None, x: Any = None, dtype: Any = None) -> Tenso
 
 @converts("randint", "randint_like")
 def randint(at: Call, high: int, low: int = 0, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
-    return cast(random.randint(_size(x, size), low, high), at.dtype)
+    return cast(integers(_size(x, size), low, high), at.dtype)
 
 
 @converts("randperm")

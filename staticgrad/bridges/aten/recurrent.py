@@ -76,9 +76,11 @@ def gru(
     activation = {"rnn_tanh": o.tanh, "rnn_relu": o.relu}.get(kind)
 
     def steps(x: Tensor, first: tuple[Tensor, ...], weights: Sequence[Any], reverse: bool) -> Any:
-        return gru_steps(x, first, weights, reverse) if activation is None else plain_steps(x, first, weights, reverse, activation)
+        return (
+            gru_steps(x, first, weights, reverse)
+            if activation is None
+            else plain_steps(x, first, weights, reverse, activation)
+        )
 
     weights = list(_weights(params, has_biases, False))
     return _layers(steps, x, (hx,), weights, num_layers, dropout if train else 0.0, bidirectional, batch_first)
-
-

@@ -142,7 +142,9 @@ def logsumexp(at: Call, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @converts("linalg_vector_norm", "norm")
-def vector_norm(at: Call, x: Tensor, ord: Any = None, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def vector_norm(
+    at: Call, x: Tensor, ord: Any = None, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     order = 2 if ord is None and p is None else p if ord is None else ord
     return o.vector_norm(at.cast(x), axes(x, dim), ord=float(order), **_kept(x, keepdim))
 

@@ -260,7 +260,9 @@ def fill(at: Call, x: Tensor, value: Any) -> Tensor:
 
 
 @converts("zeros", "empty", "new_zeros", "new_empty", "empty_strided", "empty_permuted", "new_empty_strided")
-def zeros(at: Call, size: Any, x: Any = None, dtype: Any = None, stride: Any = None, physical_layout: Any = None) -> Any:
+def zeros(
+    at: Call, size: Any, x: Any = None, dtype: Any = None, stride: Any = None, physical_layout: Any = None
+) -> Any:
     """Memory that PyTorch leaves as it is, is zero here."""
     return full(at, size, 0)
 

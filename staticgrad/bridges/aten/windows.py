@@ -99,7 +99,9 @@ def conv(
 ) -> Tensor:
     axes = weight.ndim - 2
     zeros = padding if isinstance(padding, str) else all_axes(padding, axes)
-    return getattr(o, CONVOLUTIONS[axes])(x, weight, bias, all_axes(stride, axes), zeros, all_axes(dilation, axes), groups)
+    return getattr(o, CONVOLUTIONS[axes])(
+        x, weight, bias, all_axes(stride, axes), zeros, all_axes(dilation, axes), groups
+    )
 
 
 @converts("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -182,13 +184,13 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Tensor]:
-    if "1d" in at.node.target._schema.name:  # type: ignore[union-attr]
-        row = o.expand_dims(x, -2)
-        given = [(absent, *all_axes(s, 1)) for s, absent in ((kernel_size, 1), (stride or kernel_size, 1), (padding, 0), (dilation, 1))]
-        return [o.squeeze(y, -2) for y in o.max_pool2d(row, *given, ceil_mode, return_indices=True)]
-    steps = all_axes(stride, 2) or None
-    kernel = all_axes(kernel_size, 2)
-    return list(o.max_pool2d(x, kernel, steps, all_axes(padding, 2), all_axes(dilation, 2), ceil_mode, return_indices=True))
+    axes = 1 if "1d" in at.node.target._schema.name else 2  # type: ignore[union-attr]
+    kernel, steps = all_axes(kernel_size, axes), all_axes(stride or kernel_size, axes)
+    zeros, spread = all_axes(padding, axes), all_axes(dilation, axes)
+    if axes == 2:
+        return list(o.max_pool2d(x, kernel, steps, zeros, spread, ceil_mode, return_indices=True))
+    row, sizes = o.expand_dims(x, -2), ((1, *kernel), (1, *steps), (0, *zeros), (1, *spread))
+    return [o.squeeze(y, -2) for y in o.max_pool2d(row, *sizes, ceil_mode, return_indices=True)]
 
 
 @converts("max_pool3d_with_indices")
@@ -358,9 +360,7 @@ def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, strid
 
 
 @converts("col2im")
-def col2im(
-    x: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
-) -> Tensor:
+def col2im(x: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
     places = _window_places(output_size, kernel_size, dilation, padding, stride)
     high, wide = (int(n) + 2 * p for n, p in zip(output_size, padding, strict=True))
     front = (*x.shape[:-2], x.shape[-2] // places.shape[0])
@@ -389,7 +389,8 @@ def grid_sampler(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode:
     def read(row: Tensor, column: Tensor) -> Tensor:
         inside = (row >= 0) & (row <= ends[1] - 1) & (column >= 0) & (column <= ends[0] - 1)
         rows, columns = (
-            o.astype(o.clip(where, 0.0, end - 1.0), np.dtype(np.int64)) for where, end in ((row, ends[1]), (column, ends[0]))
+            o.astype(o.clip(where, 0.0, end - 1.0), np.dtype(np.int64))
+            for where, end in ((row, ends[1]), (column, ends[0]))
         )
         found = o.moveaxis(x, 1, -1)[images, rows, columns]  # (N, OH, OW, C)
         return o.where(o.expand_dims(inside, -1), found, 0.0)

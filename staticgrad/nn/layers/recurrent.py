@@ -289,7 +289,9 @@ def gru_steps(x: Tensor, first: State, weights: Sequence[Any], reverse: bool) ->
     return FUNCTIONS.scan(step, first, projected, reverse=reverse)
 
 
-def plain_steps(x: Tensor, first: State, weights: Sequence[Any], reverse: bool, activation: Any) -> tuple[State, Tensor]:
+def plain_steps(
+    x: Tensor, first: State, weights: Sequence[Any], reverse: bool, activation: Any
+) -> tuple[State, Tensor]:
     """As ``lstm_steps``, of h' = activation(W x + b + U h + d), whose state is h alone."""
     w, u, b, d, _ = weights
     bias = None if b is None or d is None else b + d
