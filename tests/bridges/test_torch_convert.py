@@ -21,6 +21,7 @@ import staticgrad.torch  # noqa: E402
 from staticgrad.bridges.aten import CONVERTERS  # noqa: E402
 from staticgrad.torch import convert  # noqa: E402
 from support.aten_cases import FAMILIES, Case  # noqa: E402
+from support.torch_models import MODELS  # noqa: E402
 
 TOLERANCES = {np.dtype("float64"): 1e-9, np.dtype("float32"): 2e-5, np.dtype("float16"): 2e-3}
 
@@ -106,3 +107,45 @@ def agree(cases: Sequence[Case], dtype: Any, tolerance: float | None = None) -> 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ops_have_pytorchs_values_and_gradients(family: str) -> None:
     agree(FAMILIES[family], torch.float64)
+
+
+def made(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """A model in float64 and its inputs."""
+    build, inputs = MODELS[name]
+    model, given = build().double(), inputs()
+    model(*given)  # lazy layers
+    return model, given
+
+
+def same_as_pytorch(model: Any, given: Sequence[Any]) -> None:
+    """Outputs, gradients by all parameters and inputs, and buffers afterwards."""
+    net = convert(model, *given)
+    xs = placeholders(given)
+    outputs = leaves(net(*xs))
+    given = [x.clone().requires_grad_(x.is_floating_point()) for x in given]
+    wanted = leaves(model(*given))
+    ours = dict(net.named_parameters())
+    theirs = dict(model.named_parameters())
+    assert list(ours) == list(theirs)
+    by = [(x, t) for x, t in zip(xs, given) if t.requires_grad] + [(ours[name], theirs[name]) for name in ours]
+    loss = sum(sg.sum(y * _weights(w.shape, dtype_of(w), ours=True)) for y, w in zip(outputs, wanted, strict=True))
+    gradients = sg.gradients(loss, [x for x, _ in by], unconnected_gradients="zero")
+    expected = torch.autograd.grad(weighted(wanted), [t for _, t in by], allow_unused=True, materialize_grads=True)
+    sess = sg.Session()
+    feeds = {x: t.detach().numpy() for x, t in zip(xs, given)}
+    got_outputs, got_gradients = sess.run([outputs, gradients], feeds)
+    for actual, want in zip(got_outputs, wanted):
+        close(actual, want, "output")
+    names = [*(f"input {n}" for n in range(len(by) - len(ours))), *ours]
+    for name, actual, want in zip(names, got_gradients, expected, strict=True):
+        close(actual, want, name)
+    values = net.state_dict(sess)
+    assert list(values) == list(model.state_dict())
+    for name, want in model.state_dict().items():
+        close(values[name].numpy(), want, name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_computes_what_it_does_in_pytorch(name: str) -> None:
+    model, given = made(name)
+    same_as_pytorch(model, given)

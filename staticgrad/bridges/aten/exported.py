@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from staticgrad.base.errors import GraphError
 from staticgrad.bridges.aten.dialect import CONVERTERS, op_key
@@ -34,16 +35,30 @@ def export(
     Raises:
         GraphError: ``torch.export`` cannot export it.
     """
+    args, kwargs = _apart((tuple(args), dict(kwargs)))
     fast, known = torch.backends.mha.get_fastpath_enabled(), warnings.catch_warnings()
     torch.backends.mha.set_fastpath_enabled(False)  # an op of its own for inference in encoders
     try:
         with known:
             warnings.simplefilter("ignore")
-            return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise GraphError(f"convert: torch.export cannot export {type(module).__name__}: {error}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _apart(arguments: Any) -> Any:
+    """Arguments without a tensor that is there twice: ``torch.export`` would read one input for both."""
+    seen: set[int] = set()
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or id(x) not in seen:
+            seen.add(id(x))
+            return x
+        return x.detach().clone()
+
+    return pytree.tree_map(own, arguments)
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
