@@ -62,7 +62,7 @@ class Inverted(nn.Module):
         wide = channels * 2
         self.expand = nn.Sequential(nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6())
         self.depth = nn.Sequential(nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.Hardswish())
-        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, 2, 1), nn.SiLU(), nn.Conv2d(2, wide, 1), nn.Hardsigmoid())
+        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, 2, 1), nn.SiLU(), nn.Conv2d(2, wide, 1), nn.Sigmoid())
         self.project = nn.Sequential(nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
@@ -188,7 +188,7 @@ class Recurrent(nn.Module):
     def __init__(self, kind: Any, **options: Any) -> None:
         super().__init__()
         self.rnn = kind(5, 4, **options)
-        self.head = nn.LazyLinear(2, dtype=torch.float64)
+        self.head = nn.Linear((self.rnn.proj_size or 4) * (2 if self.rnn.bidirectional else 1), 2)
 
     def forward(self, x: Any) -> Any:
         output, state = self.rnn(x)
@@ -269,11 +269,11 @@ class Translator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(11, 8)
-        self.transformer = nn.Transformer(8, 2, 1, 1, 12, dropout=0.0, batch_first=True, norm_first=True)
+        self.transformer = nn.Transformer(8, 2, 1, 1, 12, dropout=0.0, batch_first=True)
 
     def forward(self, source: Any, target: Any) -> Any:
         mask = torch.triu(torch.full((target.shape[1],) * 2, float("-inf"), dtype=torch.float64), 1)
-        return self.transformer(self.words(source), self.words(target), tgt_mask=mask)
+        return self.transformer(self.words(source), self.words(target), tgt_mask=mask, tgt_is_causal=True)
 
 
 class Volumes(nn.Module):
@@ -302,7 +302,7 @@ class Generator(nn.Module):
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] = {
     "MLP": (lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), lambda: (drawn(4, 5),)),
-    "LeNet": (LeNet, lambda: (drawn(2, 1, 12, 12),)),
+    "LeNet": (LeNet, lambda: (drawn(2, 1, 16, 16),)),
     "ResNet": (resnet, lambda: (drawn(2, 3, 16, 16),)),
     "MobileNet": (lambda: nn.Sequential(Inverted(3), Inverted(3)), lambda: (drawn(2, 3, 6, 6),)),
     "U-Net": (UNet, lambda: (drawn(2, 2, 8, 8),)),

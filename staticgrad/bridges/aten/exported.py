@@ -63,15 +63,15 @@ def _apart(arguments: Any) -> Any:
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """The program without writes, in ops that have converters as far as PyTorch's rules lead there."""
-    if any(NO_GRAD in str(node.target) for module in _graphs(program) for node in module.graph.nodes):
-        program = copy.deepcopy(program)
-        _detach(program.graph_module, True)
     table = torch.export.default_decompositions()
     for op in list(table):
         if op_key(op) in CONVERTERS and op_key(op) not in _WHOLE_ONLY_AS_GIVEN:
             del table[op]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if any(NO_GRAD in str(node.target) for module in _graphs(program) for node in module.graph.nodes):
+            program = copy.deepcopy(program)
+            _detach(program.graph_module, True)
         return program.run_decompositions(table)
 
 

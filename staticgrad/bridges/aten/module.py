@@ -170,7 +170,7 @@ def _checked(node: fx.Node, spec: InputSpec, leaf: Any) -> Any:
     declared = SourceType(ATEN.dtype(meta), shape_of(meta))
     if isinstance(leaf, torch.Tensor):
         leaf = array_of(leaf)
-    x = leaf if isinstance(leaf, Tensor) else o.asarray(leaf, None if hasattr(leaf, "dtype") else declared.dtype)
+    x = leaf if isinstance(leaf, Tensor) else o.asarray(leaf, dtype=None if hasattr(leaf, "dtype") else declared.dtype)
     fixed = any(isinstance(size, Dim) and wanted is not None for size, wanted in zip(x.shape, declared.shape or ()))
     if fixed or not declared.fits(x):
         raise GraphError(
