@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.aten_cases import FAMILIES, Case  # noqa: E402
+from support.aten_layers import LAYERS  # noqa: E402
+from support.torch_models import MODELS  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
@@ -20,9 +23,8 @@ import staticgrad as sg  # noqa: E402
 import staticgrad.torch  # noqa: E402
 from staticgrad.bridges.aten import CONVERTERS  # noqa: E402
 from staticgrad.torch import convert  # noqa: E402
-from support.aten_cases import FAMILIES, Case  # noqa: E402
-from support.torch_models import MODELS  # noqa: E402
 
+CASES = FAMILIES | LAYERS
 TOLERANCES = {np.dtype("float64"): 1e-9, np.dtype("float32"): 2e-5, np.dtype("float16"): 2e-3}
 
 
@@ -87,15 +89,21 @@ def agree(cases: Sequence[Case], dtype: Any, tolerance: float | None = None) -> 
     for case, own, xs, ys in zip(cases, operands, inputs, results):
         given = [x.clone().requires_grad_(case.gradients and x.is_floating_point()) for x in own]
         wanted, got = leaves(case.function(*given)), leaves(ys)
-        pairs = [(y, w) for y, w in zip(got, wanted, strict=True) if isinstance(y, sg.Tensor) and w.dtype != torch.bfloat16]
+        pairs = [
+            (y, w) for y, w in zip(got, wanted, strict=True) if isinstance(y, sg.Tensor) and w.dtype != torch.bfloat16
+        ]
         derived = [(y, w) for y, w in pairs if w.requires_grad]
         by = [(x, w) for x, w in zip(xs, given) if w.requires_grad]
         names += [case.name] * len(pairs)
         if derived and by:
             total = sum(sg.sum(y * _weights(w.shape, dtype_of(w), ours=True)) for y, w in derived)
             gradients = sg.gradients(total, [x for x, _ in by], unconnected_gradients="zero")
-            wanted_gradients = torch.autograd.grad(weighted([w for _, w in derived]), [w for _, w in by], allow_unused=True)
-            pairs += [(a, torch.zeros_like(w) if b is None else b) for a, b, (_, w) in zip(gradients, wanted_gradients, by)]
+            wanted_gradients = torch.autograd.grad(
+                weighted([w for _, w in derived]), [w for _, w in by], allow_unused=True
+            )
+            pairs += [
+                (a, torch.zeros_like(w) if b is None else b) for a, b, (_, w) in zip(gradients, wanted_gradients, by)
+            ]
             names += [f"gradient of {case.name}"] * len(by)
         fetches += [y for y, _ in pairs]
         expected += [w for _, w in pairs]
@@ -104,9 +112,9 @@ def agree(cases: Sequence[Case], dtype: Any, tolerance: float | None = None) -> 
         close(actual, wanted, name, 1e-7 if "hardsigmoid" in name and dtype == torch.float64 else tolerance)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_ops_have_pytorchs_values_and_gradients(family: str) -> None:
-    agree(FAMILIES[family], torch.float64)
+    agree(CASES[family], torch.float64)
 
 
 def made(name: str) -> tuple[Any, tuple[Any, ...]]:
@@ -294,7 +302,7 @@ def test_open_sizes_stay_open() -> None:
 
 def test_an_input_of_another_type_is_refused_by_name() -> None:
     net = convert(nn.Linear(3, 2), torch.zeros(4, 3))
-    with pytest.raises(sg.GraphError, match=r"input input: expected float32\[4, 3\].*dynamic_shapes.*actual float32\[5, 3\]"):
+    with pytest.raises(sg.GraphError, match=r"input input: expected float32\[4, 3\].*actual float32\[5, 3\]"):
         net(sg.zeros((5, 3)))
     with pytest.raises(sg.GraphError, match=r"expected float32\[4, 3\].*actual float64"):
         net(np.zeros((4, 3)))
@@ -422,9 +430,9 @@ def test_what_pytorch_cannot_export_is_an_error_with_its_reason() -> None:
         def forward(self, x: Any) -> Any:
             return x * 2 if x.sum() > 0 else x
 
-    with pytest.raises(sg.GraphError, match="torch.export cannot export Data"):
+    with pytest.raises(sg.GraphError, match=r"torch\.export cannot export Data"):
         convert(Data(), torch.ones(4))
-    with pytest.raises(sg.GraphError, match="expected a torch.nn.Module"):
+    with pytest.raises(sg.GraphError, match=r"expected a torch\.nn\.Module"):
         convert(len, torch.ones(4))
 
 

@@ -38,7 +38,7 @@ ONLY_IN = {
     "tqdm": ("staticgrad.tools.demo",),
     "safetensors": (),
     "mpi4py": ("staticgrad.base.world",),
-    "torch": ("staticgrad.bridges.torch",),
+    "torch": ("staticgrad.bridges.torch", "staticgrad.bridges.aten"),
     "jax": ("staticgrad.bridges.jax",),
     "onnx": ("staticgrad.bridges.onnx",),
     "pytensor": ("staticgrad.bridges.pytensor", "staticgrad.bridges.pymc"),

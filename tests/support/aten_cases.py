@@ -51,20 +51,25 @@ SMALL = INTS.to(torch.int32)
 NAN = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), -2.0], dtype=torch.float64)
 
 UNARY = {
-    "normal": "abs atan asinh ceil cos cosh erf erfc exp exp2 expm1 floor neg sigmoid sign sgn sin sinh square tan tanh trunc"
-    " signbit sinc isnan isfinite isinf i0 positive",
+    "normal": "abs atan asinh ceil cos cosh erf erfc exp exp2 expm1 floor neg sigmoid sign sgn sin sinh square tan"
+    " tanh trunc signbit sinc isnan isfinite isinf i0 positive",
     "positive": "log log10 log1p log2 sqrt rsqrt reciprocal lgamma digamma",
     "unit": "acos asin atanh erfinv",
 }
 DRAWS = {"normal": X, "positive": positive(3, 4), "unit": unit(3, 4)}
 SPECIAL = {
-    "normal": "i0e i1 i1e ndtr log_ndtr erfcx expit", "positive": "entr gammaln psi", "unit": "expm1",
-}  # fmt: skip
+    "normal": "i0e i1 i1e ndtr log_ndtr erfcx expit",
+    "positive": "entr gammaln psi",
+    "unit": "expm1",
+}
 
 ELEMENTWISE = [
     *(case(name, getattr(torch, name), DRAWS[draw]) for draw, names in UNARY.items() for name in names.split()),
-    *(case(f"special.{name}", getattr(torch.special, name), DRAWS[draw])
-      for draw, names in SPECIAL.items() for name in names.split()),
+    *(
+        case(f"special.{name}", getattr(torch.special, name), DRAWS[draw])
+        for draw, names in SPECIAL.items()
+        for name in names.split()
+    ),
     case("acosh", torch.acosh, positive(3, 4) + 1),
     case("round", torch.round, X * 3),
     case("round to decimals", lambda x: torch.round(x, decimals=1), X),
@@ -79,24 +84,85 @@ ELEMENTWISE = [
     case("isnan", torch.isnan, NAN, gradients=False),
     case("logical_not of numbers", torch.logical_not, TIES, gradients=False),
     case("bitwise_not", lambda x, y: (~x, ~y), INTS, BOOLS, gradients=False),
-    *(case(name, getattr(F, name), X * 4) for name in
-      "relu6 silu mish selu hardsigmoid hardswish softsign logsigmoid gelu leaky_relu elu celu hardtanh softplus"
-      " tanhshrink softshrink hardshrink".split()),
+    *(
+        case(name, getattr(F, name), X * 4)
+        for name in [
+            "relu6",
+            "silu",
+            "mish",
+            "selu",
+            "hardsigmoid",
+            "hardswish",
+            "softsign",
+            "logsigmoid",
+            "gelu",
+            "leaky_relu",
+            "elu",
+            "celu",
+            "hardtanh",
+            "softplus",
+            "tanhshrink",
+            "softshrink",
+            "hardshrink",
+        ]
+    ),
     case("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), X),
     case("elu 2", lambda x: F.elu(x, 2.0), X),
     case("softplus 3", lambda x: F.softplus(x, 3.0, 2.0), X),
     case("threshold", lambda x: F.threshold(x, 0.1, 20.0), X),
     case("glu", lambda x: F.glu(x), X),
     case("prelu", F.prelu, normal(2, 3, 4), normal(3)),
-]  # fmt: skip
+]
 
 BINARY = [
-    *(case(name, getattr(torch, name), X, Y) for name in
-      "add sub mul div atan2 maximum minimum fmax fmin hypot logaddexp copysign fmod remainder eq ne lt le gt ge"
-      " logical_and logical_or logical_xor logaddexp2".split()),
+    *(
+        case(name, getattr(torch, name), X, Y)
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "atan2",
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "hypot",
+            "logaddexp",
+            "copysign",
+            "fmod",
+            "remainder",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "logaddexp2",
+        ]
+    ),
     *(case(f"{name} of ties", getattr(torch, name), TIES, TIES.flip(1)) for name in ("maximum", "minimum")),
-    *(case(f"{name} of ints", getattr(torch, name), INTS, MORE, gradients=False) for name in
-      "add sub mul div fmod remainder floor_divide eq lt maximum bitwise_and bitwise_or bitwise_xor".split()),
+    *(
+        case(f"{name} of ints", getattr(torch, name), INTS, MORE, gradients=False)
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "fmod",
+            "remainder",
+            "floor_divide",
+            "eq",
+            "lt",
+            "maximum",
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+        ]
+    ),
     case("alpha", lambda x, y: torch.add(x, y, alpha=2) - torch.sub(x, y, alpha=3) + torch.rsub(x, y), X, Y),
     case("div trunc", lambda x, y: torch.div(x * 5, y, rounding_mode="trunc"), X, Y, gradients=False),
     case("div floor", lambda x, y: torch.div(x * 5, y, rounding_mode="floor"), X, Y, gradients=False),
@@ -110,8 +176,13 @@ BINARY = [
     case("float_power", lambda x: torch.float_power(x, 1.5), positive(3)),
     case("xlogy", torch.xlogy, positive(3, 4), positive(3, 4)),
     case("xlog1py", torch.special.xlog1py, positive(3, 4), positive(3, 4)),
-    case("gammainc", lambda a, x: (torch.special.gammainc(a, x), torch.special.gammaincc(a, x)),
-         positive(3), positive(3) * 2, gradients=False),
+    case(
+        "gammainc",
+        lambda a, x: (torch.special.gammainc(a, x), torch.special.gammaincc(a, x)),
+        positive(3),
+        positive(3) * 2,
+        gradients=False,
+    ),
     case("int32 + int64", torch.add, SMALL, MORE, gradients=False),
     case("float32 + int64", lambda x, y: x.float() * y, X[:2, :3], MORE, gradients=False),
     case("float32 + float64 without dimensions", lambda x, y: x.float() + y, X, normal(), gradients=False),
@@ -122,8 +193,13 @@ BINARY = [
     case("uint8 + int8", lambda x, y: x.to(torch.uint8) + y.to(torch.int8), MORE.abs(), MORE, gradients=False),
     case("float16", lambda x, y: x.half() * y.half() + 1, X, Y, gradients=False),
     case("bfloat16", lambda x, y: (x.bfloat16() * y.bfloat16()).float(), X, Y, gradients=False),
-    case("casts", lambda x, y: (x.to(torch.int64), y.to(torch.float32), (x * 3).to(torch.int8), y.bool()), X, INTS,
-         gradients=False),
+    case(
+        "casts",
+        lambda x, y: (x.to(torch.int64), y.to(torch.float32), (x * 3).to(torch.int8), y.bool()),
+        X,
+        INTS,
+        gradients=False,
+    ),
     case("clamp", lambda x: torch.clamp(x, -0.5, 0.5), X),
     case("clamp at bounds", lambda x: torch.clamp(x, 0.0, 2.0), TIES),
     case("clamp by tensors", torch.clamp, X, Y - 0.5, Y + 0.5),
@@ -137,7 +213,7 @@ BINARY = [
     case("in place", lambda x: x.clone().mul_(2).add_(1).relu_(), X),
     case("a slice in place", lambda x: _written(x), X),
     case("detach", lambda x: x * x.detach(), X),
-]  # fmt: skip
+]
 
 
 def _written(x: Any) -> Any:
@@ -187,19 +263,34 @@ VIEWS = [
     case("tile", lambda x: x.tile((2,)), X),
     case("tril", lambda x: x.tril(-1) + x.triu(1), Z),
     case("rot90", lambda x: x.rot90(1, (0, 1)), X),
-    case("pad", lambda x: F.pad(x, (1, 2, 0, 1), value=3.0) .sum() + F.pad(x, (-1, 1)).sum(), X),
+    case("pad", lambda x: F.pad(x, (1, 2, 0, 1), value=3.0).sum() + F.pad(x, (-1, 1)).sum(), X),
     case("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij")[1], normal(3), normal(2)),
     case("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), normal(1, 8, 2, 3)),
     case("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), normal(1, 2, 4, 6)),
     case("channel_shuffle", lambda x: F.channel_shuffle(x, 2), normal(1, 4, 2, 3)),
-    case("new tensors", lambda x: (torch.zeros(2), torch.ones_like(x), x.new_full((2,), 3.0), torch.eye(3), torch.full((2, 2), 7),
-         torch.zeros_like(x, dtype=torch.int64), torch.arange(5), torch.arange(1, 7, 2), torch.arange(0.0, 1.0, 0.25),
-         torch.linspace(0, 1, 5), torch.scalar_tensor(2.0), torch.ones(2, dtype=torch.bool)),
-         X, gradients=False),
+    case(
+        "new tensors",
+        lambda x: (
+            torch.zeros(2),
+            torch.ones_like(x),
+            x.new_full((2,), 3.0),
+            torch.eye(3),
+            torch.full((2, 2), 7),
+            torch.zeros_like(x, dtype=torch.int64),
+            torch.arange(5),
+            torch.arange(1, 7, 2),
+            torch.arange(0.0, 1.0, 0.25),
+            torch.linspace(0, 1, 5),
+            torch.scalar_tensor(2.0),
+            torch.ones(2, dtype=torch.bool),
+        ),
+        X,
+        gradients=False,
+    ),
     case("copy", lambda x, y: aten.copy(x, y) * x, X, normal(4), gradients=False),
     case("fill", lambda x: aten.fill(x, 2.0) * x, X),
     case("clone", lambda x: x.clone() + aten.alias(x), X),
-]  # fmt: skip
+]
 
 ROWS = whole([0, 2, 1], [1, 1, 0])
 INDEXING = [
@@ -220,8 +311,17 @@ INDEXING = [
     case("scatter", lambda x, i, v: x.scatter(1, i, v), X, ROWS[:1], normal(1, 3)),
     case("scatter of a number", lambda x, i: x.scatter(0, i, 5.0), X, ROWS),
     case("scatter_add", lambda x, i, v: x.scatter_add(1, i, v), X, ROWS, normal(2, 3)),
-    *(case(f"scatter_reduce {mode} {own}", lambda x, i, v, mode=mode, own=own: x.scatter_reduce(1, i, v, mode, include_self=own),
-           X, ROWS, normal(2, 3)) for mode in ("sum", "mean", "amax", "amin") for own in (True, False)),
+    *(
+        case(
+            f"scatter_reduce {mode} {own}",
+            lambda x, i, v, mode=mode, own=own: x.scatter_reduce(1, i, v, mode, include_self=own),
+            X,
+            ROWS,
+            normal(2, 3),
+        )
+        for mode in ("sum", "mean", "amax", "amin")
+        for own in (True, False)
+    ),
     case("index_add", lambda x, v: x.index_add(0, whole(1, 1), v, alpha=2.0), X, normal(2, 4)),
     case("index_copy", lambda x, v: x.index_copy(1, whole(3, 0), v), X, normal(3, 2)),
     case("index_fill", lambda x: x.index_fill(1, whole(0, 2), 4.0), X),
@@ -229,8 +329,7 @@ INDEXING = [
     case("select_scatter", lambda x, v: x.select_scatter(v, 1, 2), X, normal(3)),
     case("slice_scatter", lambda x, v: x.slice_scatter(v, 1, 1, 4, 2), X, normal(3, 2)),
     case("diagonal_scatter", lambda x, v: x.diagonal_scatter(v, 1), X, normal(3)),
-    case("as_strided_scatter", lambda x, v: x.as_strided_scatter(v, (2, 2), (4, 2)), X, normal(2, 2),
-         gradients=False),
+    case("as_strided_scatter", lambda x, v: x.as_strided_scatter(v, (2, 2), (4, 2)), X, normal(2, 2), gradients=False),
     case("embedding", lambda w, i: F.embedding(i, w), X, ROWS),
     case("embedding with padding", lambda w, i: F.embedding(i, w, padding_idx=1), X, ROWS),
     case("one_hot", lambda i: F.one_hot(i, 4), ROWS, gradients=False),
@@ -238,7 +337,7 @@ INDEXING = [
     case("embedding_bag sums", lambda w, i: F.embedding_bag(i, w, mode="sum"), X, ROWS),
     case("searchsorted", lambda x: torch.searchsorted(whole(-1.0, 0.0, 1.0).double(), x), X, gradients=False),
     case("bucketize", lambda x: torch.bucketize(x, whole(-1.0, 0.0, 1.0).double(), right=True), X, gradients=False),
-]  # fmt: skip
+]
 
 
 def _assigned(x: Any, v: Any) -> Any:
@@ -255,14 +354,29 @@ def _masked(x: Any) -> Any:
 
 
 REDUCTIONS = [
-    *(case(f"{name} {dim}", lambda x, name=name, dim=dim: getattr(torch, name)(x, dim), Z)
-      for name in "sum mean amax amin var std logsumexp".split() for dim in (1, (0, 2))),
-    *(case(name, getattr(torch, name), X) for name in "sum mean prod max min var std median argmax argmin".split()),
-    *(case(f"{name} {keep}", lambda x, name=name, keep=keep: getattr(torch, name)(x, 1, keepdim=keep), Z)
-      for name in "sum prod amax max min argmax argmin median all any".split() for keep in (False, True)),
-    *(case(f"{name} of ties", lambda x, name=name: getattr(torch, name)(x, dim=1), TIES) for name in ("amax", "max", "amin", "min")),
+    *(
+        case(f"{name} {dim}", lambda x, name=name, dim=dim: getattr(torch, name)(x, dim), Z)
+        for name in ["sum", "mean", "amax", "amin", "var", "std", "logsumexp"]
+        for dim in (1, (0, 2))
+    ),
+    *(
+        case(name, getattr(torch, name), X)
+        for name in ["sum", "mean", "prod", "max", "min", "var", "std", "median", "argmax", "argmin"]
+    ),
+    *(
+        case(f"{name} {keep}", lambda x, name=name, keep=keep: getattr(torch, name)(x, 1, keepdim=keep), Z)
+        for name in ["sum", "prod", "amax", "max", "min", "argmax", "argmin", "median", "all", "any"]
+        for keep in (False, True)
+    ),
+    *(
+        case(f"{name} of ties", lambda x, name=name: getattr(torch, name)(x, dim=1), TIES)
+        for name in ("amax", "max", "amin", "min")
+    ),
     case("max of all ties", lambda x: x.max() * 2 + x.min(), TIES),
-    *(case(f"{name} of ints", getattr(torch, name), INTS, gradients=False) for name in "sum prod max min any all argmax".split()),
+    *(
+        case(f"{name} of ints", getattr(torch, name), INTS, gradients=False)
+        for name in ["sum", "prod", "max", "min", "any", "all", "argmax"]
+    ),
     case("sum of bools", lambda x: (x.sum(), x.sum(1), x.float().mean()), BOOLS, gradients=False),
     case("sum in a dtype", lambda x: (x.sum(dtype=torch.float32), x.mean(0, dtype=torch.float32)), X, gradients=False),
     case("any dims", lambda x: aten.any.dims(x > 1, [0, 2]), Z, gradients=False),
@@ -294,7 +408,7 @@ REDUCTIONS = [
     case("softmax", lambda x: x.softmax(1), Z),
     case("log_softmax", lambda x: x.log_softmax(-1), Z),
     case("softmin", lambda x: F.softmin(x, 1), X),
-]  # fmt: skip
+]
 
 SQUARE = normal(3, 3) @ normal(3, 3).T + 2 * torch.eye(3, dtype=torch.float64)
 MATRICES = [
@@ -325,7 +439,9 @@ MATRICES = [
     case("solve of a vector", torch.linalg.solve, SQUARE, normal(3)),
     case("det", torch.linalg.det, SQUARE),
     case("slogdet", lambda a: torch.linalg.slogdet(a)[1], SQUARE),
-    case("triangular solve", lambda a, b: torch.linalg.solve_triangular(a.tril(), b, upper=False), SQUARE, normal(3, 2)),
+    case(
+        "triangular solve", lambda a, b: torch.linalg.solve_triangular(a.tril(), b, upper=False), SQUARE, normal(3, 2)
+    ),
     case("qr", lambda a: torch.linalg.qr(a)[1].abs(), SQUARE),
     case("eigvalsh", lambda a: torch.linalg.eigvalsh(a @ a.T), SQUARE),
     case("eigh", lambda a: torch.linalg.eigh(a @ a.T)[1].abs(), SQUARE),
@@ -333,125 +449,13 @@ MATRICES = [
     case("matrix_exp", lambda a: torch.linalg.matrix_exp(a / 4), SQUARE),
     case("matrix_power", lambda a: torch.linalg.matrix_power(a, 3), SQUARE),
     case("trace", torch.trace, SQUARE),
-]  # fmt: skip
-
-SIGNAL, IMAGE, VOLUME = normal(2, 4, 9), normal(2, 4, 7, 6), normal(1, 2, 5, 6, 4)
-WINDOWS = [
-    case("conv1d", lambda x, w, b: F.conv1d(x, w, b, 2, 1), SIGNAL, normal(6, 4, 3), normal(6)),
-    case("conv1d without a batch", lambda x, w: F.conv1d(x[0], w), SIGNAL, normal(6, 4, 3)),
-    case("conv2d", lambda x, w, b: F.conv2d(x, w, b, (2, 1), (1, 0), (1, 2)), IMAGE, normal(3, 4, 3, 2), normal(3)),
-    case("conv2d in groups", lambda x, w: F.conv2d(x, w, groups=2), IMAGE, normal(6, 2, 3, 3)),
-    case("conv2d of channels", lambda x, w: F.conv2d(x, w, padding=1, groups=4), IMAGE, normal(4, 1, 3, 3)),
-    case("conv2d same", lambda x, w: F.conv2d(x, w, padding="same"), IMAGE, normal(3, 4, 2, 3)),
-    case("conv3d", lambda x, w, b: F.conv3d(x, w, b, padding=1), VOLUME, normal(3, 2, 3, 3, 3), normal(3)),
-    case("conv_transpose1d", lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1, 1), SIGNAL, normal(4, 3, 3), normal(3)),
-    case("conv_transpose2d", lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1), IMAGE, normal(4, 3, 3, 3), normal(3)),
-    case("conv_transpose2d in groups", lambda x, w: F.conv_transpose2d(x, w, None, 3, 0, 0, 2, 2), IMAGE, normal(4, 3, 2, 2)),
-    case("conv_transpose3d", lambda x, w, b: F.conv_transpose3d(x, w, b, (2, 1, 2), 1, (1, 0, 1)), VOLUME,
-         normal(2, 3, 3, 2, 3), normal(3)),
-    case("max_pool1d", lambda x: F.max_pool1d(x, 3, 2, 1), SIGNAL),
-    case("max_pool2d", lambda x: F.max_pool2d(x, 2), IMAGE),
-    case("max_pool2d with overlap", lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE),
-    case("max_pool2d places", lambda x: F.max_pool2d(x, 2, return_indices=True), IMAGE),
-    case("max_pool1d places", lambda x: F.max_pool1d(x, 2, return_indices=True), SIGNAL),
-    case("max_pool3d", lambda x: F.max_pool3d(x, (2, 3, 2), 2, (1, 1, 0)), VOLUME),
-    case("avg_pool1d", lambda x: F.avg_pool1d(x, 3, 2, 1), SIGNAL),
-    case("avg_pool2d", lambda x: F.avg_pool2d(x, 3, 2, 1), IMAGE),
-    case("avg_pool2d without the border", lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), IMAGE),
-    case("avg_pool2d divided", lambda x: F.avg_pool2d(x, (2, 3), divisor_override=4), IMAGE),
-    case("avg_pool3d", lambda x: F.avg_pool3d(x, 2, 1), VOLUME),
-    case("avg_pool3d with a border", lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), VOLUME),
-    case("lp_pool2d", lambda x: F.lp_pool2d(x.abs(), 2, 2), IMAGE),
-    case("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), SIGNAL),
-    case("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), IMAGE),
-    case("adaptive_avg_pool2d to 1", lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
-    case("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2)), VOLUME),
-    case("adaptive_max_pool1d", lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True), SIGNAL),
-    case("adaptive_max_pool2d", lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), IMAGE),
-    case("adaptive_max_pool3d", lambda x: F.adaptive_max_pool3d(x, (2, 3, 2)), VOLUME),
-    *(case(f"pad {mode} {x.ndim - 2}d", lambda x, mode=mode: F.pad(x, (1, 2) + (0, 1) * (x.ndim - 3), mode=mode), x)
-      for mode in ("reflect", "replicate", "circular") for x in (SIGNAL, IMAGE, VOLUME)),
-    *(case(f"resize {mode}", lambda x, mode=mode: F.interpolate(x, scale_factor=2, mode=mode), x) for mode, x in
-      (("nearest", SIGNAL), ("linear", SIGNAL), ("nearest", IMAGE), ("bilinear", IMAGE), ("bicubic", IMAGE), ("nearest", VOLUME),
-       ("trilinear", VOLUME), ("nearest-exact", IMAGE), ("area", IMAGE))),
-    case("resize to a size", lambda x: F.interpolate(x, (4, 9), mode="bilinear", align_corners=True), IMAGE),
-    case("resize smaller", lambda x: F.interpolate(x, (3, 4), mode="bicubic", antialias=True), IMAGE),
-    case("resize nearest to a size", lambda x: F.interpolate(x, (5, 9)), IMAGE),
-    case("unfold", lambda x: F.unfold(x, (2, 3), dilation=1, padding=1, stride=2), IMAGE),
-    case("fold", lambda x: F.fold(x, (7, 6), (2, 3), padding=1, stride=2), normal(2, 12, 12)),
-    case("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, unit(2, 3, 5, 2) * 1.2),
-    case("grid_sample at borders", lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=True), IMAGE,
-         unit(2, 3, 5, 2) * 1.2),
-    case("grid_sample nearest", lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False), IMAGE, unit(2, 3, 5, 2)),
-    case("affine_grid", lambda t: F.affine_grid(t, (2, 3, 4, 5), align_corners=False), normal(2, 2, 3)),
-]  # fmt: skip
-
-LABELS = whole(1, 0, 3)
-CHANCES = positive(3, 4) / positive(3, 4).sum(1, keepdim=True)
-NEURAL = [
-    case("layer_norm", lambda x, w, b: F.layer_norm(x, (3, 4), w, b), Z, X, Y),
-    case("native_layer_norm", lambda x, w, b: aten.native_layer_norm(x, [4], w, b, 1e-5), Z, normal(4), normal(4)),
-    case("rms_norm", lambda x, w: F.rms_norm(x, (4,), w), Z, normal(4)),
-    case("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), IMAGE, normal(4), normal(4)),
-    case("instance_norm", lambda x, w: F.instance_norm(x, weight=w), IMAGE, normal(4)),
-    case("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), IMAGE, normal(4), normal(4)),
-    case("batch_norm for use", lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b), IMAGE, normal(4), positive(4), normal(4), normal(4)),
-    case("local_response_norm", lambda x: F.local_response_norm(x, 3), IMAGE),
-    case("attention", F.scaled_dot_product_attention, normal(2, 2, 5, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 4, seed=3)),
-    case("causal attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-         normal(2, 5, 4), normal(2, 5, 4, seed=1), normal(2, 5, 4, seed=2)),
-    case("masked attention", lambda q, k, m: F.scaled_dot_product_attention(q, k, k, m > 0) + F.scaled_dot_product_attention(q, k, k, m),
-         normal(2, 5, 4), normal(2, 5, 4, seed=1), normal(5, 5) + torch.eye(5, dtype=torch.float64) * 9),
-    case("attention in groups", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True, scale=0.3),
-         normal(1, 4, 5, 2), normal(1, 2, 5, 2)),
-    case("cross_entropy", lambda x, t: F.cross_entropy(x, t), X, LABELS),
-    case("cross_entropy weighted", lambda x, t, w: F.cross_entropy(x, t, w.detach(), label_smoothing=0.1), X, LABELS, positive(4)),
-    case("cross_entropy ignoring", lambda x, t: F.cross_entropy(x, t, ignore_index=0, reduction="sum"), X, LABELS),
-    case("cross_entropy of images", lambda x, t: F.cross_entropy(x, t, reduction="none"), normal(2, 4, 3), ROWS),
-    case("cross_entropy of chances", F.cross_entropy, X, CHANCES),
-    case("nll_loss", lambda x, t: F.nll_loss(x.log_softmax(1), t), X, LABELS),
-    case("nll_loss of images", lambda x, t: F.nll_loss(x, t, reduction="sum"), normal(2, 4, 3), ROWS),
-    *(case(f"{name} {how}", lambda x, y, name=name, how=how: getattr(F, name)(x, y, reduction=how), X, Y)
-      for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss") for how in ("mean", "sum", "none")),
-    case("kl_div", lambda x, y: F.kl_div(x.log_softmax(1), y, reduction="batchmean"), X, CHANCES),
-    case("kl_div of logarithms", lambda x, y: F.kl_div(x, y, reduction="none", log_target=True), X, Y),
-    case("binary_cross_entropy", lambda x, y: F.binary_cross_entropy(x.sigmoid(), y), X, CHANCES),
-    case("binary_cross_entropy_with_logits", lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w.detach()), X, CHANCES, positive(4)),
-    case("soft_margin_loss", lambda x, y: F.soft_margin_loss(x, y.detach().sign()), X, Y),
-    case("hinge_embedding_loss", lambda x, y: F.hinge_embedding_loss(x, y.sign()), X, Y),
-    case("margin_ranking_loss", lambda x, y: F.margin_ranking_loss(x, y, torch.ones(3, 4)), X, Y),
-    case("multilabel_soft_margin_loss", lambda x, y: F.multilabel_soft_margin_loss(x, y), X, CHANCES),
-    case("triplet_margin_loss", F.triplet_margin_loss, X, Y, normal(3, 4, seed=4)),
-    case("cosine_embedding_loss", lambda x, y: F.cosine_embedding_loss(x, y, torch.ones(3)), X, Y),
-    case("poisson_nll_loss", lambda x, y: F.poisson_nll_loss(x, y), X, positive(3, 4)),
-]  # fmt: skip
-
-BACKWARDS = [
-    case("_adaptive_avg_pool2d", lambda x: (aten._adaptive_avg_pool2d(x, [3, 3]), aten._adaptive_avg_pool2d_backward(x[:, :, :3, :3], x)), IMAGE),
-    case("_adaptive_avg_pool3d", lambda x: aten._adaptive_avg_pool3d(x, [2, 3, 2]), VOLUME),
-    case("avg_pool2d_backward", lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None), normal(2, 4, 3, 3), IMAGE),
-    case("max_pool2d_with_indices_backward", lambda g, x: aten.max_pool2d_with_indices_backward(
-        g, x, [2, 2], [2, 2], [0, 0], [1, 1], False, aten.max_pool2d_with_indices(x, [2, 2])[1]), normal(2, 4, 3, 3), IMAGE, gradients=False),
-    case("convolution_backward", lambda g, x, w: aten.convolution_backward(
-        g, x, w, [3], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]), normal(2, 3, 7, 6), IMAGE, normal(3, 4, 3, 3)),
-    case("embedding_dense_backward", lambda g, i: aten.embedding_dense_backward(g, i, 5, 1, False), normal(2, 3, 4), ROWS),
-    case("native_layer_norm_backward", lambda g, x, w: aten.native_layer_norm_backward(
-        g, x, [4], *aten.native_layer_norm(x, [4], w, w, 1e-5)[1:], w, w, [True, True, True]), normal(2, 3, 4, seed=9), Z, normal(4), gradients=False),
-    case("native_group_norm_backward", lambda g, x, w: aten.native_group_norm_backward(
-        g, x, *aten.native_group_norm(x, w, w, 2, 4, 42, 2, 1e-5)[1:], w, 2, 4, 42, 2, [True, True, True]),
-        normal(2, 4, 7, 6, seed=9), IMAGE, normal(4), gradients=False),
-    case("_softmax", lambda x: (aten._softmax(x, 1, False), aten._log_softmax(x, 0, False)), X),
-    case("_safe_softmax", lambda x: aten._safe_softmax(x, 1), X),
-    case("split_with_sizes", lambda x: aten.split_with_sizes(x, [1, 3], 1)[1], X),
-    case("sizes", lambda x: (aten.full([x.shape[0]], 2.0), x.numel()), X, gradients=False),
-    case("scalars", lambda x: aten.mul.Scalar(aten.add.Scalar(x, 2), 3) - aten.div.Scalar(x, 2), X),
-    case("scatter.value", lambda x, i: aten.scatter.value(x, 0, i, 2.0), X, ROWS),
-    case("empty", lambda x: (aten.empty.memory_format([2]).shape[0], aten.empty_strided([2, 3], [3, 1]) * 0), X, gradients=False),
-    case("_native_batch_norm_legit.no_stats", lambda x, w: aten._native_batch_norm_legit.no_stats(x, w, w, True, 0.1, 1e-5)[0], IMAGE, normal(4)),
-    case("native_dropout for use", lambda x: aten.native_dropout(x, 0.5, False)[0], X),
-]  # fmt: skip
+]
 
 FAMILIES = {
-    "elementwise": ELEMENTWISE, "binary": BINARY, "views": VIEWS, "indexing": INDEXING, "reductions": REDUCTIONS,
-    "matrices": MATRICES, "windows": WINDOWS, "neural": NEURAL, "backwards": BACKWARDS,
-}  # fmt: skip
+    "elementwise": ELEMENTWISE,
+    "binary": BINARY,
+    "views": VIEWS,
+    "indexing": INDEXING,
+    "reductions": REDUCTIONS,
+    "matrices": MATRICES,
+}

@@ -61,8 +61,12 @@ class Inverted(nn.Module):
         super().__init__()
         wide = channels * 2
         self.expand = nn.Sequential(nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6())
-        self.depth = nn.Sequential(nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.Hardswish())
-        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, 2, 1), nn.SiLU(), nn.Conv2d(2, wide, 1), nn.Sigmoid())
+        self.depth = nn.Sequential(
+            nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.Hardswish()
+        )
+        self.squeeze = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, 2, 1), nn.SiLU(), nn.Conv2d(2, wide, 1), nn.Sigmoid()
+        )
         self.project = nn.Sequential(nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
@@ -74,7 +78,9 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down1 = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.GroupNorm(3, 3), nn.LeakyReLU(0.1))
-        self.down2 = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.InstanceNorm2d(4, affine=True), nn.ReLU())
+        self.down2 = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.InstanceNorm2d(4, affine=True), nn.ReLU()
+        )
         self.up = nn.ConvTranspose2d(4, 3, 2, 2)
         self.join = nn.Conv2d(9, 2, 3, padding=1)
 
@@ -144,7 +150,9 @@ class Llama(nn.Module):
         super().__init__()
         self.embed, self.norm1, self.norm2 = nn.Embedding(11, 8), nn.RMSNorm(8), nn.RMSNorm(8)
         self.q, self.k, self.v = nn.Linear(8, 8, False), nn.Linear(8, 4, False), nn.Linear(8, 4, False)
-        self.o, self.gate, self.up, self.down = (nn.Linear(*sizes, bias=False) for sizes in ((8, 8), (8, 12), (8, 12), (12, 8)))
+        self.o, self.gate, self.up, self.down = (
+            nn.Linear(*sizes, bias=False) for sizes in ((8, 8), (8, 12), (8, 12), (12, 8))
+        )
         angles = torch.outer(torch.arange(16.0), 10000 ** (-torch.arange(0, 4, 2) / 4))
         self.register_buffer("cos", torch.cat([angles, angles], -1).cos(), persistent=False)
         self.register_buffer("sin", torch.cat([angles, angles], -1).sin(), persistent=False)

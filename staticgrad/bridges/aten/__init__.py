@@ -1,7 +1,22 @@
 """Modules of PyTorch, declared here: ``staticgrad.torch.convert``."""
 
-from staticgrad.bridges.aten import backwards, control, elementwise, indexing, matrices, neural, recurrent
-from staticgrad.bridges.aten import reductions, views, windows
+import torch
+
+if not hasattr(torch.export, "default_decompositions"):
+    raise ImportError(f"staticgrad.torch.convert needs PyTorch 2.6 or later, actual {torch.__version__}")
+
+from staticgrad.bridges.aten import (
+    backwards,
+    control,
+    elementwise,
+    indexing,
+    matrices,
+    neural,
+    recurrent,
+    reductions,
+    views,
+    windows,
+)
 from staticgrad.bridges.aten.dialect import CONVERTERS
 from staticgrad.bridges.aten.module import ExportedModule, convert
 
