@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from staticgrad.bridges.arrays import as_tensors
-from staticgrad.bridges.aten.dialect import CONVERTERS, Call, body_of, parts_of
+from staticgrad.bridges.aten.dialect import CONVERTERS, AtenCall, body_of, parts_of
 from staticgrad.bridges.importer import SourceScope
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -16,7 +16,7 @@ from staticgrad.graph.optable import FUNCTIONS as o
 Body = Callable[[Sequence[Any]], list[Tensor]]
 
 
-def _bodies(at: Call) -> list[Body]:
+def _bodies(at: AtenCall) -> list[Body]:
     """The graphs of a call as functions of lists of tensors."""
 
     def body(part: fx.GraphModule) -> Body:
@@ -28,7 +28,7 @@ def _bodies(at: Call) -> list[Body]:
 
 @CONVERTERS.enter("cond")
 def cond(scope: SourceScope, node: fx.Node) -> list[Any]:
-    at = Call(scope, node)
+    at = AtenCall(scope, node)
     then, otherwise = _bodies(at)
     condition, operands = at.value(node.args[0]), at.value(node.args[3])
     if not isinstance(condition, Tensor):
@@ -38,7 +38,7 @@ def cond(scope: SourceScope, node: fx.Node) -> list[Any]:
 
 @CONVERTERS.enter("while_loop")
 def while_loop(scope: SourceScope, node: fx.Node) -> list[Any]:
-    at = Call(scope, node)
+    at = AtenCall(scope, node)
     condition, body = _bodies(at)
     state, others = (at.value(argument) for argument in node.args[2:4])
     return [o.while_loop(lambda s: o.reshape(condition([*s, *others])[0], ()), lambda s: body([*s, *others]), state)]
@@ -46,7 +46,7 @@ def while_loop(scope: SourceScope, node: fx.Node) -> list[Any]:
 
 @CONVERTERS.enter("scan")
 def scan(scope: SourceScope, node: fx.Node) -> list[Any]:
-    at = Call(scope, node)
+    at = AtenCall(scope, node)
     (body,) = _bodies(at)
     first, rows, others = (at.value(argument) for argument in node.args[1:4])
 
@@ -60,7 +60,7 @@ def scan(scope: SourceScope, node: fx.Node) -> list[Any]:
 
 @CONVERTERS.enter("map_impl")
 def map_(scope: SourceScope, node: fx.Node) -> list[Any]:
-    at = Call(scope, node)
+    at = AtenCall(scope, node)
     (body,) = _bodies(at)
     rows, others = (at.value(argument) for argument in node.args[1:3])
     return [o.map(lambda row: body([*row, *others]), rows)]

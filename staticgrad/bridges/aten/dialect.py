@@ -6,7 +6,7 @@ A node is a call of a graph of ``torch.fx`` and is itself the variable of its re
 to have its default value, unless it only says where and how PyTorch keeps a tensor (``IGNORED``). A first parameter
 ``at`` is the call: the dtype and shape that PyTorch declares, and the scope.
 
-Overloads of an op share a converter. PyTorch's rule of promotion is ``Call.common``: numbers give way to tensors
+Overloads of an op share a converter. PyTorch's rule of promotion is ``AtenCall.common``: numbers give way to tensors
 without dimensions, and these to others, unless their kind (bool, integer, float) is higher.
 """
 
@@ -64,7 +64,7 @@ def dtype_of_torch(dtype: torch.dtype) -> np.dtype:
     return DTYPES[dtype]
 
 
-class Call:
+class AtenCall:
     """A call of an op, as its converter sees it.
 
     Attributes:
@@ -91,7 +91,7 @@ class Call:
         return meta[0] if isinstance(meta, (list, tuple)) else meta
 
     def meta(self, number: int) -> Any:
-        """What PyTorch knows of an operand: its strides, its storage."""
+        """PyTorch's description of an operand: its strides, its storage."""
         operand = self.node.args[number]
         assert isinstance(operand, fx.Node)
         return operand.meta["val"]
@@ -170,7 +170,7 @@ def converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         takes_call = next(iter(parameters), None) == "at"
 
         def converter(scope: SourceScope, node: fx.Node) -> list[Any]:
-            at = Call(scope, node)
+            at = AtenCall(scope, node)
             given = bound(at, parameters)
             return [function(at, **given) if takes_call else function(**given)]
 
@@ -180,7 +180,7 @@ def converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
-def bound(at: Call, parameters: Iterable[str]) -> dict[str, Any]:
+def bound(at: AtenCall, parameters: Iterable[str]) -> dict[str, Any]:
     """The arguments of a call by the names that a converter gives them.
 
     Raises:
@@ -298,8 +298,9 @@ def body_of(graph: fx.Graph) -> SourceBody:
 
 
 def _on_sizes(scope: SourceScope, node: fx.Node) -> list[Any]:
-    """What is only asserted of sizes that are not known is left to the checks of types."""
-    given = Call(scope, node).value(node.args)
+    """The result of an operator of Python's. A comparison that is only asserted, of sizes that are not known, is left
+    to the checks of types."""
+    given = AtenCall(scope, node).value(node.args)
     if all(isinstance(value, (int, float)) for value in given):
         return [node.target(*given)]
     if (

@@ -10,7 +10,7 @@ import numpy as np
 
 from staticgrad.base.types import is_floating
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.aten.dialect import Call, converts, dtype_of_torch
+from staticgrad.bridges.aten.dialect import AtenCall, converts, dtype_of_torch
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -89,13 +89,13 @@ def as_bool(x: Tensor) -> Tensor:
 
 
 @converts("alias", "clone", "lift_fresh_copy", "contiguous", "lift")
-def same(at: Call, x: Tensor) -> Any:
+def same(at: AtenCall, x: Tensor) -> Any:
     """A new name of a value; one that is known stays so."""
     return at.known(0, "") if at.is_known(0) else o.identity(x)
 
 
 @converts("detach")
-def detach(at: Call, x: Tensor) -> Any:
+def detach(at: AtenCall, x: Tensor) -> Any:
     return at.known(0, "") if at.is_known(0) else o.stop_gradient(x)
 
 
@@ -115,7 +115,7 @@ def round_(x: Tensor, decimals: int = 0) -> Tensor:
 
 
 @converts("add")
-def add(at: Call, x: Any, other: Any, alpha: Any = 1) -> Tensor:
+def add(at: AtenCall, x: Any, other: Any, alpha: Any = 1) -> Tensor:
     x, other = at.tensor(x), at.cast(other)
     if x.dtype == np.dtype(bool):
         return o.logical_or(x, other)
@@ -123,18 +123,18 @@ def add(at: Call, x: Any, other: Any, alpha: Any = 1) -> Tensor:
 
 
 @converts("sub")
-def sub(at: Call, x: Any, other: Any, alpha: Any = 1) -> Tensor:
+def sub(at: AtenCall, x: Any, other: Any, alpha: Any = 1) -> Tensor:
     x, other = at.tensor(x), at.cast(other)
     return o.subtract(x, other if alpha == 1 else other * alpha)
 
 
 @converts("rsub")
-def rsub(at: Call, x: Any, other: Any, alpha: Any = 1) -> Tensor:
+def rsub(at: AtenCall, x: Any, other: Any, alpha: Any = 1) -> Tensor:
     return sub(at, other, x, alpha)
 
 
 @converts("div", "true_divide")
-def div(at: Call, x: Any, other: Any, rounding_mode: str | None = None) -> Tensor:
+def div(at: AtenCall, x: Any, other: Any, rounding_mode: str | None = None) -> Tensor:
     x, other = at.tensor(x), at.cast(other)
     if rounding_mode == "floor":
         return o.floor_divide(x, other)
@@ -145,36 +145,36 @@ def div(at: Call, x: Any, other: Any, rounding_mode: str | None = None) -> Tenso
 
 
 @converts("fmod")
-def fmod(at: Call, x: Any, other: Any) -> Tensor:
+def fmod(at: AtenCall, x: Any, other: Any) -> Tensor:
     x, other = at.tensor(x), at.tensor(other)
     rest = o.remainder(o.abs(x), o.abs(other))
     return o.where(x < 0, -rest, rest)
 
 
 @converts("pow")
-def pow_(at: Call, x: Any, exponent: Any) -> Tensor:
+def pow_(at: AtenCall, x: Any, exponent: Any) -> Tensor:
     return o.pow(at.tensor(x), at.cast(exponent))
 
 
 @converts("float_power")
-def float_power(at: Call, x: Any, exponent: Any) -> Tensor:
+def float_power(at: AtenCall, x: Any, exponent: Any) -> Tensor:
     return o.pow(at.tensor(x), at.cast(exponent))
 
 
 @converts("fmax")
-def fmax(at: Call, x: Any, other: Any) -> Tensor:
+def fmax(at: AtenCall, x: Any, other: Any) -> Tensor:
     x, other = at.cast(x), at.cast(other)
     return o.where((x >= other) | o.isnan(other), x, other)
 
 
 @converts("fmin")
-def fmin(at: Call, x: Any, other: Any) -> Tensor:
+def fmin(at: AtenCall, x: Any, other: Any) -> Tensor:
     x, other = at.cast(x), at.cast(other)
     return o.where((x <= other) | o.isnan(other), x, other)
 
 
 @converts("clamp", "clip")
-def clamp(at: Call, x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clamp(at: AtenCall, x: Any, min: Any = None, max: Any = None) -> Tensor:
     """The derivative by x is 1 at the bounds, too."""
     x, low, high = at.cast(x), at.cast(min), at.cast(max)
     y = x
@@ -184,38 +184,38 @@ def clamp(at: Call, x: Any, min: Any = None, max: Any = None) -> Tensor:
 
 
 @converts("clamp_min")
-def clamp_min(at: Call, x: Any, min: Any) -> Tensor:
+def clamp_min(at: AtenCall, x: Any, min: Any) -> Tensor:
     return clamp(at, x, min)
 
 
 @converts("clamp_max")
-def clamp_max(at: Call, x: Any, max: Any) -> Tensor:
+def clamp_max(at: AtenCall, x: Any, max: Any) -> Tensor:
     return clamp(at, x, None, max)
 
 
 @converts("where")
-def where(at: Call, condition: Tensor, x: Any, other: Any) -> Tensor:
+def where(at: AtenCall, condition: Tensor, x: Any, other: Any) -> Tensor:
     return o.where(as_bool(condition), at.cast(x), at.cast(other))
 
 
 @converts("masked_fill")
-def masked_fill(at: Call, x: Tensor, mask: Tensor, value: Any) -> Tensor:
+def masked_fill(at: AtenCall, x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return o.where(mask, at.tensor(value), x)
 
 
 @converts("lerp")
-def lerp(at: Call, x: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp(at: AtenCall, x: Tensor, end: Tensor, weight: Any) -> Tensor:
     return x + at.cast(weight) * (end - x)
 
 
 @converts("addcmul")
-def addcmul(at: Call, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
+def addcmul(at: AtenCall, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
     product = at.cast(tensor1) * at.cast(tensor2)
     return at.cast(x) + (product if value == 1 else product * value)
 
 
 @converts("addcdiv")
-def addcdiv(at: Call, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
+def addcdiv(at: AtenCall, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
     quotient = at.cast(tensor1) / at.cast(tensor2)
     return at.cast(x) + (quotient if value == 1 else quotient * value)
 
@@ -226,13 +226,13 @@ def polygamma(n: int, x: Tensor) -> Tensor:
 
 
 @converts("special_entr")
-def entr(at: Call, x: Tensor) -> Tensor:
+def entr(at: AtenCall, x: Tensor) -> Tensor:
     x = at.cast(x)
     return o.where(x < 0, -math.inf, -o.xlogy(x, x))
 
 
 @converts("logit")
-def logit(at: Call, x: Tensor, eps: float | None = None) -> Tensor:
+def logit(at: AtenCall, x: Tensor, eps: float | None = None) -> Tensor:
     x = at.cast(x) if eps is None else clamp(at, x, eps, 1 - eps)
     return o.log(x) - o.log1p(-x)
 
@@ -287,12 +287,12 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
 
 
 @converts("_to_copy", "to", "convert_element_type", "type_as")
-def to_copy(at: Call, x: Tensor, dtype: Any = None, other: Any = None, copy: bool = False) -> Tensor:
+def to_copy(at: AtenCall, x: Tensor, dtype: Any = None, other: Any = None, copy: bool = False) -> Tensor:
     return cast(x, at.dtype)
 
 
 @converts("_local_scalar_dense", "item")
-def local_scalar(at: Call, x: Tensor) -> Any:
+def local_scalar(at: AtenCall, x: Tensor) -> Any:
     return np.asarray(at.known(0, "a number of Python")).item()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.aten.views import bounds, in_memory, keyed, places_of
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
@@ -18,7 +18,7 @@ from staticgrad.graph.optable import FUNCTIONS as o
 BOOL = np.dtype(bool)
 
 
-def _key(at: Call, indices: Sequence[Any]) -> tuple[Any, ...]:
+def _key(at: AtenCall, indices: Sequence[Any]) -> tuple[Any, ...]:
     """A subscript; masks have to be known.
 
     Raises:
@@ -35,12 +35,12 @@ def _key(at: Call, indices: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @converts("index")
-def index_(at: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
+def index_(at: AtenCall, x: Tensor, indices: Sequence[Any]) -> Tensor:
     return x[_key(at, indices)]
 
 
 @converts("index_put", "_unsafe_index_put")
-def index_put(at: Call, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(at: AtenCall, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     values = cast(values, x.dtype)
     only = [index for index in indices if index is not None]
     if len(only) == 1 and only[0].dtype == BOOL and indices[0] is not None and math.prod(values.shape) == 1:
@@ -51,7 +51,7 @@ def index_put(at: Call, x: Tensor, indices: Sequence[Any], values: Tensor, accum
 
 
 @converts("_unsafe_index")
-def unsafe_index(at: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
+def unsafe_index(at: AtenCall, x: Tensor, indices: Sequence[Any]) -> Tensor:
     return index_(at, x, indices)
 
 
@@ -108,7 +108,7 @@ def written(x: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
 
 @converts("scatter")
 def scatter(
-    at: Call, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None
+    at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None
 ) -> Any:
     if reduce is not None:
         raise RefusedError(f"reduce={reduce!r} is not converted")
@@ -122,7 +122,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 @converts("scatter_reduce")
 def scatter_reduce(
-    at: Call, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+    at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
     modes = {"sum": "add", "amax": "max", "amin": "min", "mean": "add"}
     if reduce not in modes:
@@ -153,7 +153,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 @converts("index_fill")
-def index_fill(at: Call, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def index_fill(at: AtenCall, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return o.scatter(x, keyed(x.ndim, dim, index), at.tensor(value))
 
 
@@ -187,7 +187,9 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
 
 
 @converts("as_strided_scatter")
-def as_strided_scatter(at: Call, x: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
+def as_strided_scatter(
+    at: AtenCall, x: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None
+) -> Tensor:
     flat, first = in_memory(at, x)
     if flat.shape != x.shape and at.meta(0).stride() != at.meta(0).contiguous().stride():
         raise RefusedError("as_strided_scatter of a tensor that is not contiguous is not converted")
@@ -196,13 +198,13 @@ def as_strided_scatter(at: Call, x: Tensor, src: Tensor, size: Any, stride: Any,
 
 
 @converts("bucketize")
-def bucketize(at: Call, x: Tensor, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
+def bucketize(at: AtenCall, x: Tensor, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
     return cast(o.searchsorted(boundaries, cast(x, boundaries.dtype), side="right" if right else "left"), at.dtype)
 
 
 @converts("searchsorted")
 def searchsorted(
-    at: Call, sorted_sequence: Tensor, x: Any, out_int32: bool = False, right: bool = False, side: Any = None
+    at: AtenCall, sorted_sequence: Tensor, x: Any, out_int32: bool = False, right: bool = False, side: Any = None
 ) -> Tensor:
     if sorted_sequence.ndim != 1:
         raise RefusedError("a search in several rows is not converted")

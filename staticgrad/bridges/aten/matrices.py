@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -93,7 +93,7 @@ def inverse(A: Tensor, check_errors: bool = False) -> list[Tensor]:
 
 
 @converts("_linalg_solve_ex")
-def solve(at: Call, A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> list[Any]:
+def solve(at: AtenCall, A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> list[Any]:
     if not left:
         raise RefusedError("a solve from the right is not converted")
     vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])

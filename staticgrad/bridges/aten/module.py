@@ -33,7 +33,7 @@ from staticgrad.ops.variables import Variable
 WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
-class Program:
+class AtenProgram:
     """An exported program whose nodes have all been declared once.
 
     Attributes:
@@ -57,7 +57,7 @@ class Program:
             raise RefusedError(f"PyTorch: the program writes to its input {changed[0]}, which is not converted")
         self._survey()
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Program:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> AtenProgram:
         return self
 
     def _survey(self) -> None:
@@ -77,7 +77,7 @@ class Program:
             raise ATEN.refusal(found)
 
     def _stand_in(self, node: fx.Node, spec: InputSpec, sizes: dict[str, Any]) -> Any:
-        """What an input may be: a constant, an open size, or a placeholder of the type that PyTorch declares."""
+        """The value of an input while all is declared once: a constant, an open size, or a placeholder of the type that PyTorch declares."""
         if spec.target in self.constants and spec.target not in self.written:
             return self.constants[spec.target]
         meta = node.meta.get("val")
@@ -115,7 +115,7 @@ class Program:
 
 
 def _tensor(node: fx.Node) -> Any:
-    """What PyTorch knows of a node's tensor; None if it gives none."""
+    """PyTorch's description of a node's tensor; None if it gives none."""
     meta = node.meta.get("val")
     return meta if isinstance(meta, torch.Tensor) else None
 
@@ -180,7 +180,7 @@ def _checked(node: fx.Node, spec: InputSpec, leaf: Any) -> Any:
     return x
 
 
-class Source:
+class ModeSource:
     """The programs of a module by its mode; the second is exported when it is asked for."""
 
     def __init__(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> None:
@@ -188,12 +188,12 @@ class Source:
         whole = module if isinstance(module, ExportedProgram) else export(module, *self.example)
         self.training = bool(getattr(module, "training", True))
         self.state = state_of(whole)
-        self.programs = {self.training: Program(whole)}
+        self.programs = {self.training: AtenProgram(whole)}
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Source:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> ModeSource:
         return self
 
-    def program(self, training: bool) -> Program:
+    def program(self, training: bool) -> AtenProgram:
         """The program in a mode.
 
         Raises:
@@ -205,7 +205,7 @@ class Source:
                     "an exported program has one mode: convert the torch.nn.Module, or export and convert it once more"
                 )
             with in_mode(self.module, training):
-                self.programs[training] = Program(export(self.module, *self.example))
+                self.programs[training] = AtenProgram(export(self.module, *self.example))
         return self.programs[training]
 
 
@@ -217,7 +217,7 @@ class ExportedModule(Module):
     ``train()`` and ``eval()`` export the other mode of a ``torch.nn.Module``, with the same variables.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ModeSource) -> None:
         super().__init__()
         self._source = source
         self.training = source.training
@@ -237,7 +237,7 @@ class ExportedModule(Module):
         for part in path[:-1]:
             inner = vars(holder).get(part)
             if inner is None:
-                inner = Part()
+                inner = SubmoduleState()
                 setattr(holder, part, inner)
             holder = inner
         setattr(holder, path[-1], variable)
@@ -284,7 +284,7 @@ class ExportedModule(Module):
         return f"of {type(self._source.module).__name__}"
 
 
-class Part(Module):
+class SubmoduleState(Module):
     """A module inside one of PyTorch's: it holds variables."""
 
 
@@ -331,4 +331,4 @@ def convert(
         raise GraphError(
             f"convert: expected a torch.nn.Module or an ExportedProgram, actual {type(module_or_exported).__name__}"
         )
-    return ExportedModule(Source(module_or_exported, example_args, example_kwargs or {}, dynamic_shapes))
+    return ExportedModule(ModeSource(module_or_exported, example_args, example_kwargs or {}, dynamic_shapes))

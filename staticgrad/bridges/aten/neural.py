@@ -12,7 +12,7 @@ import numpy as np
 
 from staticgrad.base.types import Size, is_floating
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -43,7 +43,7 @@ def native_layer_norm(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, 
 
 
 @converts("rms_norm", "_fused_rms_norm")
-def rms_norm(at: Call, x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(at: AtenCall, x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     y = o.rms_norm(x, tuple(normalized_shape), weight, eps)
     return y if at.node.target._schema.name == "aten::rms_norm" else [y, None]  # type: ignore[union-attr]
 
@@ -99,17 +99,17 @@ def batch_norm(
 
 
 @converts("softmax", "_softmax", "special_softmax")
-def softmax(at: Call, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def softmax(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return o.softmax(at.cast(x), dim) if x.ndim else o.ones_like(at.cast(x))
 
 
 @converts("log_softmax", "_log_softmax", "special_log_softmax")
-def log_softmax(at: Call, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def log_softmax(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return o.log_softmax(at.cast(x), dim) if x.ndim else o.zeros_like(at.cast(x))
 
 
 @converts("_safe_softmax")
-def safe_softmax(at: Call, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def safe_softmax(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     x = at.cast(x)
     masked = o.all(x == -math.inf, dim, keepdims=True)
     return o.where(masked, 0.0, o.softmax(o.where(masked, 0.0, x), dim))
@@ -179,12 +179,12 @@ def nll_loss(x: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, 
 
 
 @converts("mse_loss")
-def mse_loss(at: Call, x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+def mse_loss(at: AtenCall, x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     return o.mse_loss(at.cast(x), at.cast(target), REDUCTIONS[reduction])
 
 
 @converts("l1_loss")
-def l1_loss(at: Call, x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+def l1_loss(at: AtenCall, x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     return o.l1_loss(at.cast(x), at.cast(target), REDUCTIONS[reduction])
 
 
@@ -238,33 +238,33 @@ def _size(x: Any, size: Any) -> tuple[Size, ...]:
 
 
 @converts("rand", "rand_like")
-def rand(at: Call, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
+def rand(at: AtenCall, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
     return randoms.uniform(_size(x, size), dtype=at.dtype)
 
 
 @converts("randn", "randn_like")
-def randn(at: Call, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
+def randn(at: AtenCall, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
     return randoms.normal(_size(x, size), dtype=at.dtype)
 
 
 @converts("randint", "randint_like")
-def randint(at: Call, high: int, low: int = 0, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
+def randint(at: AtenCall, high: int, low: int = 0, size: Any = None, x: Any = None, dtype: Any = None) -> Tensor:
     return cast(integers(_size(x, size), low, high), at.dtype)
 
 
 @converts("randperm")
-def randperm(at: Call, n: Size, dtype: Any = None) -> Tensor:
+def randperm(at: AtenCall, n: Size, dtype: Any = None) -> Tensor:
     return cast(randoms.permutation(n), at.dtype)
 
 
 @converts("bernoulli")
-def bernoulli(at: Call, x: Tensor, p: Any = None) -> Tensor:
+def bernoulli(at: AtenCall, x: Tensor, p: Any = None) -> Tensor:
     drawn = randoms.bernoulli(x) if p is None else randoms.bernoulli(p, x.shape)
     return cast(drawn, at.dtype)
 
 
 @converts("normal_functional")
-def normal(at: Call, x: Tensor, mean: float = 0, std: float = 1) -> Tensor:
+def normal(at: AtenCall, x: Tensor, mean: float = 0, std: float = 1) -> Tensor:
     return randoms.normal(x.shape, mean, std, dtype=at.dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.nn.layers.recurrent import gru_steps, lstm_steps, plain_steps
@@ -61,7 +61,7 @@ def lstm(
 
 @converts("gru", "rnn_tanh", "rnn_relu")
 def gru(
-    at: Call,
+    at: AtenCall,
     x: Tensor,
     hx: Tensor,
     params: Sequence[Tensor],

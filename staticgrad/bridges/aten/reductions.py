@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.aten.elementwise import as_bool
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
@@ -28,17 +28,17 @@ def _kept(x: Tensor, keepdim: bool) -> dict[str, bool]:
 
 
 @converts("sum")
-def sum_(at: Call, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def sum_(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     return o.sum(at.cast(x), axes(x, dim), **_kept(x, keepdim), dtype=at.dtype)
 
 
 @converts("mean")
-def mean(at: Call, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def mean(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     return o.mean(at.cast(x), axes(x, dim), **_kept(x, keepdim))
 
 
 @converts("prod")
-def prod(at: Call, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def prod(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     return o.prod(at.cast(x), axes(x, dim), **_kept(x, keepdim), dtype=at.dtype)
 
 
@@ -137,20 +137,20 @@ def _correction(unbiased: bool, correction: Any) -> float:
 
 
 @converts("logsumexp")
-def logsumexp(at: Call, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(at: AtenCall, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return o.logsumexp(at.cast(x), axes(x, dim), **_kept(x, keepdim))
 
 
 @converts("linalg_vector_norm", "norm")
 def vector_norm(
-    at: Call, x: Tensor, ord: Any = None, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    at: AtenCall, x: Tensor, ord: Any = None, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
     order = 2 if ord is None and p is None else p if ord is None else ord
     return o.vector_norm(at.cast(x), axes(x, dim), ord=float(order), **_kept(x, keepdim))
 
 
 @converts("count_nonzero")
-def count_nonzero(at: Call, x: Tensor, dim: Any = None) -> Tensor:
+def count_nonzero(at: AtenCall, x: Tensor, dim: Any = None) -> Tensor:
     return cast(o.count_nonzero(x, axes(x, dim)), at.dtype)
 
 
@@ -158,17 +158,17 @@ def count_nonzero(at: Call, x: Tensor, dim: Any = None) -> Tensor:
 
 
 @converts("cumsum")
-def cumsum(at: Call, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def cumsum(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return o.cumulative_sum(at.cast(x), dim, dtype=at.dtype) if x.ndim else at.cast(x)
 
 
 @converts("cumprod")
-def cumprod(at: Call, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def cumprod(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return o.cumulative_prod(at.cast(x), dim, dtype=at.dtype) if x.ndim else at.cast(x)
 
 
 def _earlier(x: Tensor, axis: int, step: int, value: Any) -> Tensor:
-    """What stands a number of places earlier on an axis; before its begin the value."""
+    """The elements that stand a number of places earlier on an axis; before its begin the value."""
     size = x.shape[axis]
     widths = [(step, 0) if a == axis else (0, 0) for a in range(x.ndim)]
     return o.pad(x, widths, value)[(*[slice(None)] * axis, slice(0, size))]

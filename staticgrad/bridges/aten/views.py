@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.base.types import Size
 from staticgrad.bridges.arrays import as_tensor, cast
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -26,7 +26,7 @@ def keyed(ndim: int, dim: int, key: Any) -> tuple[Any, ...]:
 
 
 @converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
-def view(at: Call, x: Tensor, size: Any = None, dtype: Any = None, shape: Any = None) -> Tensor:
+def view(at: AtenCall, x: Tensor, size: Any = None, dtype: Any = None, shape: Any = None) -> Tensor:
     if dtype is not None and at.dtype != x.dtype:
         raise RefusedError(f"a view of {x.dtype} as {at.dtype} is not converted")
     wanted = size if size is not None else shape
@@ -136,7 +136,7 @@ def _known(size: Size, what: str) -> int:
 
 
 @converts("as_strided")
-def as_strided(at: Call, x: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
+def as_strided(at: AtenCall, x: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     """Elements of x at the places that strides say. Its own strides have to be those of a dense tensor, in any order
     of axes, since what lies beside x in memory is not known."""
     flat, first = in_memory(at, x)
@@ -144,7 +144,7 @@ def as_strided(at: Call, x: Tensor, size: Any, stride: Any, storage_offset: Any 
     return o.take(flat, places_of(sizes[: len(size)], sizes[len(size) :], (storage_offset or first) - first), axis=0)
 
 
-def in_memory(at: Call, x: Tensor) -> tuple[Tensor, int]:
+def in_memory(at: AtenCall, x: Tensor) -> tuple[Tensor, int]:
     """The elements of the first operand in the order of memory, and the place of the first.
 
     Raises:
@@ -172,14 +172,14 @@ def places_of(size: Sequence[int], stride: Sequence[int], offset: int) -> Any:
 
 
 @converts("cat", "concat", "concatenate")
-def cat(at: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(at: AtenCall, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of shape (0,) are passed over, whatever shape the others have."""
     several = [x for x in tensors if x.shape != (0,)] or list(tensors)
     return o.concat([at.cast(x) for x in several], axis=dim)
 
 
 @converts("stack")
-def stack(at: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(at: AtenCall, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return o.stack([at.cast(x) for x in tensors], axis=dim)
 
 
@@ -224,7 +224,7 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
 
 
 @converts("repeat_interleave")
-def repeat_interleave(at: Call, x: Tensor, repeats: Any = None, dim: int | None = None) -> Tensor:
+def repeat_interleave(at: AtenCall, x: Tensor, repeats: Any = None, dim: int | None = None) -> Tensor:
     if isinstance(repeats, Tensor) or repeats is None:
         repeats = np.asarray(at.known(1, "how often elements are repeated"))
         repeats = int(repeats) if repeats.ndim == 0 else repeats
@@ -245,50 +245,50 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @converts("full")
-def full(at: Call, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+def full(at: AtenCall, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
     return o.broadcast_to(at.tensor(fill_value), tuple(size))
 
 
 @converts("full_like", "new_full")
-def full_like(at: Call, x: Tensor, fill_value: Any, size: Any = None, dtype: Any = None) -> Tensor:
+def full_like(at: AtenCall, x: Tensor, fill_value: Any, size: Any = None, dtype: Any = None) -> Tensor:
     return full(at, x.shape if size is None else size, fill_value)
 
 
 @converts("fill")
-def fill(at: Call, x: Tensor, value: Any) -> Tensor:
+def fill(at: AtenCall, x: Tensor, value: Any) -> Tensor:
     return full(at, x.shape, value)
 
 
 @converts("zeros", "empty", "new_zeros", "new_empty", "empty_strided", "empty_permuted", "new_empty_strided")
 def zeros(
-    at: Call, size: Any, x: Any = None, dtype: Any = None, stride: Any = None, physical_layout: Any = None
+    at: AtenCall, size: Any, x: Any = None, dtype: Any = None, stride: Any = None, physical_layout: Any = None
 ) -> Any:
     """Memory that PyTorch leaves as it is, is zero here."""
     return full(at, size, 0)
 
 
 @converts("ones", "new_ones")
-def ones(at: Call, size: Any, x: Any = None, dtype: Any = None) -> Tensor:
+def ones(at: AtenCall, size: Any, x: Any = None, dtype: Any = None) -> Tensor:
     return full(at, size, 1)
 
 
 @converts("zeros_like", "empty_like")
-def zeros_like(at: Call, x: Tensor, dtype: Any = None) -> Tensor:
+def zeros_like(at: AtenCall, x: Tensor, dtype: Any = None) -> Tensor:
     return full(at, x.shape, 0)
 
 
 @converts("ones_like")
-def ones_like(at: Call, x: Tensor, dtype: Any = None) -> Tensor:
+def ones_like(at: AtenCall, x: Tensor, dtype: Any = None) -> Tensor:
     return full(at, x.shape, 1)
 
 
 @converts("scalar_tensor")
-def scalar_tensor(at: Call, s: Any, dtype: Any = None) -> Tensor:
+def scalar_tensor(at: AtenCall, s: Any, dtype: Any = None) -> Tensor:
     return at.tensor(s)
 
 
 @converts("arange")
-def arange(at: Call, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None) -> Tensor:
+def arange(at: AtenCall, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None) -> Tensor:
     if all(isinstance(n, (int, float)) for n in (start, end, step)):
         count = max(math.ceil((end - start) / step), 0)
         return as_tensor((start + step * np.arange(count)).astype(at.dtype))
@@ -298,17 +298,17 @@ def arange(at: Call, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None)
 
 
 @converts("eye")
-def eye(at: Call, n: Any, m: Any = None, dtype: Any = None) -> Tensor:
+def eye(at: AtenCall, n: Any, m: Any = None, dtype: Any = None) -> Tensor:
     return o.eye(n, n if m is None else m, dtype=at.dtype)
 
 
 @converts("linspace")
-def linspace(at: Call, start: float, end: float, steps: int, dtype: Any = None) -> Tensor:
+def linspace(at: AtenCall, start: float, end: float, steps: int, dtype: Any = None) -> Tensor:
     return as_tensor(np.linspace(start, end, steps).astype(at.dtype))
 
 
 @converts("copy")
-def copy(at: Call, x: Tensor, src: Tensor) -> Tensor:
+def copy(at: AtenCall, x: Tensor, src: Tensor) -> Tensor:
     return o.broadcast_to(at.cast(src), x.shape)
 
 
@@ -338,4 +338,4 @@ def sym_storage_offset(x: Tensor) -> int:
 @converts("_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
           "sym_constrain_range_for_size")  # fmt: skip
 def checked_by_export(**rest: Any) -> None:
-    """What ``torch.export`` has found out of shapes and dtypes; they are checked here for each node."""
+    """Assertions of ``torch.export`` about shapes and dtypes: here these are checked for each node."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.bridges.aten.dialect import Call, converts
+from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -150,7 +150,7 @@ def _of(sizes: Sequence[Any], places: Sequence[int], absent: Any) -> tuple[Any, 
 
 @converts("max_pool1d", "max_pool2d", "max_pool3d")
 def max_pool(
-    at: Call,
+    at: AtenCall,
     x: Tensor,
     kernel_size: Any,
     stride: Any = (),
@@ -176,7 +176,7 @@ def _max_pool(x: Tensor, axes: int, kernel: Any, stride: Any, padding: Any, dila
 
 @converts("max_pool1d_with_indices", "max_pool2d_with_indices")
 def max_pool_with_indices(
-    at: Call,
+    at: AtenCall,
     x: Tensor,
     kernel_size: Any,
     stride: Any = (),
@@ -208,7 +208,7 @@ def max_pool3d_with_indices(
 
 @converts("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(
-    at: Call,
+    at: AtenCall,
     x: Tensor,
     kernel_size: Any,
     stride: Any = (),
@@ -238,7 +238,7 @@ def avg_pool(
 
 
 @converts("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
-def adaptive_avg_pool(at: Call, x: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool(at: AtenCall, x: Tensor, output_size: Any) -> Tensor:
     axes = int(str(at.node.target._schema.name)[-2])  # type: ignore[union-attr]
     return _pooled(x, axes, lambda x, on: o.adaptive_avg_pool2d(x, _of(output_size, on, None)))
 
@@ -300,7 +300,7 @@ def replication_pad(x: Tensor, padding: Sequence[Any]) -> Tensor:
 
 def _enter_resizing(names: str, mode: Any) -> None:
     def resized(
-        at: Call,
+        at: AtenCall,
         x: Tensor,
         output_size: Any = None,
         scale_factors: Any = None,
