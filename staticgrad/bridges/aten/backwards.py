@@ -14,7 +14,7 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-def vjp(forward: Callable[..., Tensor], cotangent: Tensor, *xs: Tensor) -> list[Any]:
+def vjp(forward: Callable[..., Tensor], cotangent: Tensor, *xs: Tensor) -> list[Tensor]:
     """The gradients of a function of tensors by each, given that of its result."""
     return list(gradients(forward(*xs), list(xs), [cotangent], "zero"))
 

@@ -17,7 +17,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from staticgrad.bridges.torch import DTYPES, TORCH
 from staticgrad.graph.graph import Tensor
 
 CONVERTERS = Converters()
+F = TypeVar("F", bound=Callable[..., Any])
 IGNORED = frozenset({
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse", "sparse_grad",
     "cudnn_enabled", "cudnn_enable", "generator", "half_to_float", "compute_mode",
@@ -74,6 +75,11 @@ class AtenCall:
 
     def __init__(self, scope: SourceScope, node: fx.Node) -> None:
         self.scope, self.node = scope, node
+
+    @property
+    def op(self) -> str:
+        """The name of the op, without its overload."""
+        return str(op_key(self.node.target))
 
     @property
     def dtype(self) -> np.dtype:
@@ -162,10 +168,10 @@ def shape_of(meta: Any) -> tuple[int | None, ...]:
     return tuple(size if isinstance(size, int) else None for size in meta.shape)
 
 
-def converts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def converts(*names: str) -> Callable[[F], F]:
     """A decorator: the converter of all overloads of the ops of these names, as the module's text says."""
 
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(function: F) -> F:
         parameters = inspect.signature(function).parameters
         takes_call = next(iter(parameters), None) == "at"
 
@@ -234,7 +240,7 @@ class _Aten(Dialect):
         return op_key(node.target)
 
     def operands(self, node: fx.Node) -> Sequence[Any]:
-        return node.all_input_nodes
+        return list(node.all_input_nodes)
 
     def results(self, node: fx.Node) -> Sequence[Any]:
         return [node]
@@ -263,7 +269,7 @@ class _Aten(Dialect):
             for found in _FRAME.finditer(node.meta.get("stack_trace") or "")
         ]
         own = [frame for frame in frames if _TORCH not in frame.file]
-        return (own or frames or [None])[-1]
+        return next(reversed(own or frames), None)
 
 
 _TORCH = torch.__path__[0]

@@ -205,19 +205,19 @@ def masked_fill(at: AtenCall, x: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 @converts("lerp")
 def lerp(at: AtenCall, x: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return x + at.cast(weight) * (end - x)
+    return x + at.tensor(weight) * (end - x)
 
 
 @converts("addcmul")
 def addcmul(at: AtenCall, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    product = at.cast(tensor1) * at.cast(tensor2)
-    return at.cast(x) + (product if value == 1 else product * value)
+    product = at.tensor(tensor1) * at.tensor(tensor2)
+    return at.tensor(x) + (product if value == 1 else product * value)
 
 
 @converts("addcdiv")
 def addcdiv(at: AtenCall, x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    quotient = at.cast(tensor1) / at.cast(tensor2)
-    return at.cast(x) + (quotient if value == 1 else quotient * value)
+    quotient = at.tensor(tensor1) / at.tensor(tensor2)
+    return at.tensor(x) + (quotient if value == 1 else quotient * value)
 
 
 @converts("polygamma", "special_polygamma")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.arrays import as_tensor, cast
 from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.aten.views import bounds, in_memory, keyed, places_of
 from staticgrad.bridges.importer import RefusedError
@@ -27,7 +27,7 @@ def _key(at: AtenCall, indices: Sequence[Any]) -> tuple[Any, ...]:
     key: list[Any] = []
     for place, index in enumerate(indices):
         if isinstance(index, Tensor) and index.dtype == BOOL:
-            variable = at.node.args[1][place]  # type: ignore[index]
+            variable = at.node.args[1][place]
             key += np.nonzero(at.scope.known(variable, "how many elements a mask chooses"))
         else:
             key.append(slice(None) if index is None else index)
@@ -208,8 +208,6 @@ def searchsorted(
 ) -> Tensor:
     if sorted_sequence.ndim != 1:
         raise RefusedError("a search in several rows is not converted")
-    is_right = right or side == "right"
-    places = o.searchsorted(
-        sorted_sequence, cast(at.tensor(x), sorted_sequence.dtype), side="right" if is_right else "left"
-    )
+    values = cast(as_tensor(x), sorted_sequence.dtype)
+    places = o.searchsorted(sorted_sequence, values, side="right" if right or side == "right" else "left")
     return cast(places, at.dtype)

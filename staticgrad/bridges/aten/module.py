@@ -77,7 +77,8 @@ class AtenProgram:
             raise ATEN.refusal(found)
 
     def _stand_in(self, node: fx.Node, spec: InputSpec, sizes: dict[str, Any]) -> Any:
-        """The value of an input while all is declared once: a constant, an open size, or a placeholder of the type that PyTorch declares."""
+        """The value of an input while all is declared once: a constant, an open size, or a placeholder of the type
+        that PyTorch declares."""
         if spec.target in self.constants and spec.target not in self.written:
             return self.constants[spec.target]
         meta = node.meta.get("val")

@@ -45,7 +45,7 @@ def native_layer_norm(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, 
 @converts("rms_norm", "_fused_rms_norm")
 def rms_norm(at: AtenCall, x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     y = o.rms_norm(x, tuple(normalized_shape), weight, eps)
-    return y if at.node.target._schema.name == "aten::rms_norm" else [y, None]  # type: ignore[union-attr]
+    return y if at.op == "rms_norm" else [y, None]
 
 
 @converts("group_norm")

@@ -17,9 +17,9 @@ def _weights(params: Sequence[Tensor], has_biases: bool, projected: bool) -> Ite
     """The parameters of each layer and direction: two weights, two biases, the projection; None for absent ones."""
     given = iter(params)
     for weight in given:
-        pair = [weight, next(given)]
-        pair += [next(given), next(given)] if has_biases else [None, None]
-        yield [*pair, next(given) if projected else None]
+        recurrent = next(given)
+        biases = [next(given), next(given)] if has_biases else [None, None]
+        yield [weight, recurrent, *biases, next(given) if projected else None]
 
 
 def _layers(
@@ -72,8 +72,7 @@ def gru(
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
-    kind = at.node.target._schema.name.split("::")[1]  # type: ignore[union-attr]
-    activation = {"rnn_tanh": o.tanh, "rnn_relu": o.relu}.get(kind)
+    activation = {"rnn_tanh": o.tanh, "rnn_relu": o.relu}.get(at.op)
 
     def steps(x: Tensor, first: tuple[Tensor, ...], weights: Sequence[Any], reverse: bool) -> Any:
         return (

@@ -19,7 +19,6 @@ from staticgrad.nn.padding import pad as padded
 from staticgrad.nn.resizing import interpolate
 
 Sizes = Sequence[int]
-CONVOLUTIONS = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
 
 
 def all_axes(sizes: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
@@ -46,8 +45,12 @@ def convolution(
     axes = weight.ndim - 2
     steps, zeros, spread = all_axes(stride, axes), all_axes(padding, axes), all_axes(dilation, axes)
     if not transposed:
-        return getattr(o, CONVOLUTIONS[axes])(x, weight, bias, steps, zeros, spread, groups)
+        return _convolved(axes, x, weight, bias, steps, zeros, spread, groups)
     return transposed_convolution(x, weight, bias, steps, zeros, all_axes(output_padding, axes), groups, spread)
+
+
+def _convolved(axes: int, *operands: Any) -> Tensor:
+    return (o.conv1d, o.conv2d, o.conv3d)[axes - 1](*operands)
 
 
 def transposed_convolution(
@@ -99,9 +102,7 @@ def conv(
 ) -> Tensor:
     axes = weight.ndim - 2
     zeros = padding if isinstance(padding, str) else all_axes(padding, axes)
-    return getattr(o, CONVOLUTIONS[axes])(
-        x, weight, bias, all_axes(stride, axes), zeros, all_axes(dilation, axes), groups
-    )
+    return _convolved(axes, x, weight, bias, all_axes(stride, axes), zeros, all_axes(dilation, axes), groups)
 
 
 @converts("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -117,8 +118,8 @@ def conv_transpose(
 ) -> Tensor:
     axes = weight.ndim - 2
     batched = x if x.ndim == axes + 2 else o.expand_dims(x, 0)
-    sizes = [all_axes(s, axes) for s in (stride, padding, output_padding, dilation)]
-    y = transposed_convolution(batched, weight, bias, *sizes[:3], groups, sizes[3])
+    steps, zeros, extra, spread = (all_axes(s, axes) for s in (stride, padding, output_padding, dilation))
+    y = transposed_convolution(batched, weight, bias, steps, zeros, extra, groups, spread)
     return y if x.ndim == axes + 2 else o.squeeze(y, 0)
 
 
@@ -158,20 +159,21 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    axes = int(str(at.node.target._schema.name)[-2])  # type: ignore[union-attr]
+    axes = int(at.op[-2])
     return _max_pool(x, axes, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def _max_pool(x: Tensor, axes: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
     kernel, zeros, spread = all_axes(kernel, axes), all_axes(padding, axes), all_axes(dilation, axes)
     steps = all_axes(stride, axes) or kernel
-    return _pooled(
-        x,
-        axes,
-        lambda x, on: o.max_pool2d(
-            x, _of(kernel, on, 1), _of(steps, on, 1), _of(zeros, on, 0), _of(spread, on, 1), ceil_mode
-        ),
-    )
+
+    def pool(x: Tensor, on: Sequence[int]) -> Tensor:
+        sizes = _of(kernel, on, 1), _of(steps, on, 1), _of(zeros, on, 0), _of(spread, on, 1)
+        y = o.max_pool2d(x, *sizes, ceil_mode)
+        assert isinstance(y, Tensor)
+        return y
+
+    return _pooled(x, axes, pool)
 
 
 @converts("max_pool1d_with_indices", "max_pool2d_with_indices")
@@ -184,7 +186,7 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Tensor]:
-    axes = 1 if "1d" in at.node.target._schema.name else 2  # type: ignore[union-attr]
+    axes = 1 if "1d" in at.op else 2
     kernel, steps = all_axes(kernel_size, axes), all_axes(stride or kernel_size, axes)
     zeros, spread = all_axes(padding, axes), all_axes(dilation, axes)
     if axes == 2:
@@ -218,7 +220,7 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Tensor:
     """A mean over a volume's window is one of means, since windows are as large at each depth."""
-    axes = int(str(at.node.target._schema.name)[-2])  # type: ignore[union-attr]
+    axes = int(at.op[-2])
     kernel, zeros = all_axes(kernel_size, axes), all_axes(padding, axes)
     steps = all_axes(stride, axes) or kernel
     y = _pooled(
@@ -239,7 +241,7 @@ def avg_pool(
 
 @converts("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def adaptive_avg_pool(at: AtenCall, x: Tensor, output_size: Any) -> Tensor:
-    axes = int(str(at.node.target._schema.name)[-2])  # type: ignore[union-attr]
+    axes = int(at.op[-2])
     return _pooled(x, axes, lambda x, on: o.adaptive_avg_pool2d(x, _of(output_size, on, None)))
 
 
@@ -313,7 +315,7 @@ def _enter_resizing(names: str, mode: Any) -> None:
         given = [s for s in (scales, scales_d, scales_h, scales_w) if s is not None]
         factors = scale_factors or given or None
         corners = None if "nearest" in mode else align_corners
-        smooth = "_aa" in at.node.target._schema.name  # type: ignore[union-attr]
+        smooth = "_aa" in at.op
         size = [int(n) for n in at.shape[2:]] if factors is None else None  # type: ignore[arg-type]
         return interpolate(x, size, factors, mode, corners, antialias=smooth)
 
