@@ -100,7 +100,6 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "staticgrad": {
         "cat": "write sg.concat(xs, axis)",
-        "hstack vstack": "write sg.concat(xs, 1) or sg.concat(xs, 0)",
         "chunk": "write sg.split(x, sections)",
         "rand rand_like random_uniform": f"{_RANDOM}sg.random.uniform(shape)",
         "randn randn_like random_normal": f"{_RANDOM}sg.random.normal(shape)",

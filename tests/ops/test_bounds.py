@@ -113,6 +113,15 @@ def test_derivatives_of_writes_are_those_of_differences(mode: str, include: bool
     sg.check_gradients(fn, [start, updates])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_promise_that_no_updates_meet_saves_looking_for_them(mode: str) -> None:
+    x, u, at = X[:, 0, 0], np.array([3.0, -1.0, 0.5, 7.0]), np.array([2, 9, 0, -8])
+    fed = sg.placeholder((4,), sg.int64)
+    y = sg.scatter(x, fed, u, mode, bounds="drop", unique_indices=True)
+    assert not [node for node in y.graph.nodes if node.op.name.startswith("sort")]
+    np.testing.assert_allclose(run(y, {fed: at}), written(x, at, u, mode, "drop", True))
+
+
 def test_two_axes_and_slices_beside_indices() -> None:
     rows, columns = np.array([0, 3, 9, 1]), np.array([1, -1, 2, 4])
     u = np.random.default_rng(3).standard_normal((4, 2))

@@ -49,6 +49,7 @@ def scatter(
     *,
     bounds: str = "error",
     include_self: bool = True,
+    unique_indices: bool = False,
 ) -> Tensor:
     """A copy of ``x`` in which ``updates`` are written at ``x[index]``.
 
@@ -61,6 +62,8 @@ def scatter(
         bounds: what becomes of indices in arrays that are out of range: ``"error"``; ``"drop"`` writes nothing;
             ``"clip"`` writes at the first or the last place. With the last two, negative indices are out of range.
         include_self: without it, what was there takes no part in sums, products, means and extremes.
+        unique_indices: a promise that no two updates are of one place, which saves looking for those that are. Where
+            it is broken, such updates are added up in any mode.
 
     Raises:
         GraphError: another mode or other bounds, updates that do not fit, a boolean mask.
@@ -84,23 +87,24 @@ def scatter(
         new = _updates_for(x, updates, graph)
         if not takes(NUMERIC, x.dtype):
             wide, values = (FUNCTIONS.astype(y, int32) for y in (x, new))
-            made = scatter(wide, index, values, mode, bounds=bounds, include_self=include_self)
+            options: Any = {"bounds": bounds, "include_self": include_self, "unique_indices": unique_indices}
+            made = scatter(wide, index, values, mode, **options)
             return FUNCTIONS.astype(made, x.dtype)
 
         def write(x: Tensor, new: Tensor) -> Tensor:
-            return _scatter(x, index, new, mode, bounds, include_self)
+            return _scatter(x, index, new, mode, bounds, include_self, unique_indices)
 
         computed = mode in ("mul", "mean") or not include_self
         return rounded_once(write, x, new) if computed else write(x, new)
 
 
-def _scatter(x: Tensor, index: Any, new: Tensor, mode: str, bounds: str, include_self: bool) -> Tensor:
+def _scatter(x: Tensor, index: Any, new: Tensor, mode: str, bounds: str, include_self: bool, is_alone: bool) -> Tensor:
     key = subscript(x, index, checked=bounds == "error")
     part = declare_slice(x, key.slices.starts, key.slices.stops, key.slices.steps)
     new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
     if key.indices:
         key, there = _bounded(part, key, bounds)
-        part = _write_at(part, new, key, mode, there, include_self)
+        part = _write_at(part, new, key, mode, there, include_self, is_alone)
     elif mode != "set" and include_self:
         part = _COMBINE[mode](part, new)
     else:
@@ -150,8 +154,10 @@ def _divided(total: Tensor, count: Tensor | int) -> Tensor:
     return divide(total, FUNCTIONS.astype(count, total.dtype))
 
 
-def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str, there: Tensor | None, include_self: bool) -> Tensor:
-    """``part`` with updates at the indices of a key, of those ``there`` alone."""
+def _write_at(
+    part: Tensor, new: Tensor, key: Subscript, mode: str, there: Tensor | None, include_self: bool, is_alone: bool
+) -> Tensor:
+    """``part`` with updates at the indices of a key, of those ``there`` alone; ``is_alone`` says that none meet."""
     o, axes = FUNCTIONS, key.axes
     sizes = tuple(part.shape[axis] for axis in axes)
     count, rest = product(key.indices[0].shape), remaining(part.type, axes)
@@ -170,9 +176,9 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str, there: Tenso
     hit = o.greater(number, 0)
     if mode == "set" and count == 1:  # one pass over the tensor, and no other one of its size
         return o.where(hit, o.reshape(new, tuple(1 if i in axes else n for i, n in enumerate(part.shape))), part)
-    is_alone = count == 1 or _are_alone(part, key)
+    is_alone = is_alone or count == 1 or _are_alone(part, key)
     last = None if is_alone else _known_last(part, key)
-    is_alone = mask is None and (is_alone or (last is not None and bool(last.all())))
+    is_alone = is_alone or (last is not None and bool(last.all()))
     if mode in ("add", "mean") or mode == "set" or is_alone:
         if mode == "set" and not is_alone:
             chosen = last_of_place(_places(sizes, indices, mask)) if last is None else o.constant(last)
