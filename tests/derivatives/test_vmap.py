@@ -94,6 +94,23 @@ def test_equals_a_loop_over_examples(fn: Callable[[Any], Any]) -> None:
     check(fn, normal(5, 4, 3))
 
 
+def test_functions_of_indices_and_of_order_go_over_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    functions: list[Callable[[Any, Any], Any]] = [
+        *(lambda x, i, m=mode: sg.scatter(x, i, x[:5], m, bounds="drop") for mode in ("set", "mul", "mean", "max")),
+        lambda x, i: sg.take(x, i, 0, bounds="fill"), lambda x, i: sg.quantile(x, [0.2, 0.5], 1),
+        lambda x, i: sg.histogram(x, 4)[0], lambda x, i: sg.unique(i, size=4), lambda x, i: sg.nonzero(i, size=4)[0],
+        lambda x, i: sg.associative_scan(lambda a, b: a * b + b, x), lambda x, i: sg.lexsort([x, x]),
+        lambda x, i: sg.interp(x[:, 0], sg.sort(x[:, 1]), x[:, 2]), lambda x, i: sg.bincount(i, x[:5, 0], length=6),
+        lambda x, i: sg.cummax(x, 0, return_indices=True)[1], lambda x, i: sg.bitcast(x, sg.uint8),
+    ]  # fmt: skip
+    values, places = normal(4, 6, 3), np.random.default_rng(0).integers(-2, 8, (4, 5))
+    x, i = sg.placeholder(values.shape, sg.float64), sg.placeholder(places.shape, sg.int64)
+    pairs = [(sg.vmap(fn)(x, i), [fn(x[n], i[n]) for n in range(4)]) for fn in functions]
+    for got, singles in sg.Session().run(pairs, {x: values, i: places}):
+        np.testing.assert_allclose(got, np.stack(singles), atol=1e-12)
+
+
 def _batchable(op: Op) -> bool:
     return bool(op.cases) and not op.effect and not op.name.startswith("random")
 

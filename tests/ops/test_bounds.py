@@ -122,6 +122,15 @@ def test_a_promise_that_no_updates_meet_saves_looking_for_them(mode: str) -> Non
     np.testing.assert_allclose(run(y, {fed: at}), written(x, at, u, mode, "drop", True))
 
 
+def test_equal_ones_share_the_gradient_of_an_extreme() -> None:
+    x, u = sg.constant([1.0, 2.0, 3.0]), sg.constant([2.0, 2.0, 1.0, 5.0, 5.0])
+    y = sg.scatter(x, [1, 1, 1, 2, 2], u, "max")
+    found = run([*sg.gradients(y, [x, u]), sg.jvp(y, [x, u], [np.ones(3, np.float32), np.ones(5, np.float32)])[0]])
+    np.testing.assert_allclose(found[0], [1, 1 / 3, 0])
+    np.testing.assert_allclose(found[1], [1 / 3, 1 / 3, 0, 1 / 2, 1 / 2])
+    np.testing.assert_allclose(found[2], [1, 1, 1])
+
+
 def test_two_axes_and_slices_beside_indices() -> None:
     rows, columns = np.array([0, 3, 9, 1]), np.array([1, -1, 2, 4])
     u = np.random.default_rng(3).standard_normal((4, 2))
@@ -129,8 +138,10 @@ def test_two_axes_and_slices_beside_indices() -> None:
         sg.scatter(X, (rows, columns, slice(0, 2)), u, "mul", bounds="drop"),
         sg.scatter(X, (rows, columns, slice(0, 2)), u, bounds="clip"),
         sg.scatter(X, (slice(1, 3), ..., 0), 3.0, "mean"), sg.scatter(X, (0, 1), 3.0, "mul", include_self=False),
+        sg.scatter(X, (slice(0, 2), rows % 5, ..., np.array([0, 2, 1, 1])), u, "max"),
     ])  # fmt: skip
-    want = [X.copy() for _ in range(4)]
+    want = [X.copy() for _ in range(5)]
+    np.maximum.at(want[4], (slice(0, 2), rows % 5, np.array([0, 2, 1, 1])), u.T)
     want[0][0, 1, :2] *= u[0]
     want[0][1, 4, :2] *= u[3]
     for row, column, update in zip(np.clip(rows, 0, 3), np.clip(columns, 0, 4), u, strict=True):

@@ -113,11 +113,12 @@ def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = 
     y = operands("clip", x, *bounds)[0]
     if not bounds:
         return y
-    low, high = (_limit(y.dtype, -1) if min is None else min), (_limit(y.dtype, 1) if max is None else max)
+    low, high = (limit(y.dtype, -1) if min is None else min), (limit(y.dtype, 1) if max is None else max)
     return declare(CLIP, operands("clip", y, low, high))
 
 
-def _limit(dtype: np.dtype, side: int) -> float | int | bool:
+def limit(dtype: np.dtype, side: int) -> float | int | bool:
+    """The least (``side`` -1) or the greatest value of a dtype, infinite of floats."""
     if is_floating(dtype):
         return side * math.inf
     if dtype == bool_:

@@ -124,6 +124,81 @@ def extreme_of_place(updates: Tensor, places: Tensor, extent: Size, mode: str) -
     return declare(EXTREME_OF_PLACE, (updates, places), MeetingAttributes(extent, mode == "max"))
 
 
+# -- and what was there ---------------------------------------------------------------------------------------------
+
+
+def _with_type(attrs: MeetingAttributes, base: TensorType, updates: TensorType, places: TensorType) -> TensorType:
+    return base
+
+
+def _with_reference(attrs: MeetingAttributes, base: Array, updates: Array, places: Array) -> Array:
+    result = base.copy()
+    (np.maximum if attrs.largest else np.minimum).at(result, places, updates)
+    return result
+
+
+def _expand_with(o: Namespace, node: Primal[MeetingAttributes]) -> Sequence[Tensor]:
+    base, updates, places = node.inputs
+    found = declare(EXTREME_OF_PLACE, (updates, places), node.attrs)
+    ones = o.ones(places.shape, dtype=int32)
+    hit = o.greater(o.index_add(o.zeros((base.shape[0],), dtype=int32), ones, places), 0)
+    return [o.where(o.expand_dims(hit, 1), (o.maximum if node.attrs.largest else o.minimum)(base, found), base)]
+
+
+def _shares(o: Namespace, node: Primal[MeetingAttributes]) -> tuple[Tensor, Tensor, Tensor]:
+    """Masks of the elements of the base and of the updates that are the extreme of their place, and the number of both
+    at each place, 1 at least."""
+    base, updates, places = node.inputs
+    y = node.outputs[0]
+    stays, wins = o.equal(base, y), o.equal(updates, o.index(y, places))
+    number = o.index_add(o.astype(stays, y.dtype), o.astype(wins, y.dtype), places)
+    return stays, wins, o.maximum(number, 1)
+
+
+def _vjp_with(o: Namespace, node: Primal[MeetingAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    stays, wins, number = _shares(o, node)
+    each = ct / number
+    return o.where(stays, each, 0), o.where(wins, o.index(each, node.inputs[2]), 0), None
+
+
+def _jvp_with(
+    o: Namespace, node: Primal[MeetingAttributes], t_base: Tensor | None, t: Tensor | None, _: Tensor | None
+) -> Sequence[Tensor | None]:
+    stays, wins, number = _shares(o, node)
+    total = o.zeros_like(node.inputs[0]) if t_base is None else o.where(stays, t_base, 0)
+    return ((total if t is None else o.index_add(total, o.where(wins, t, 0), node.inputs[2])) / number,)
+
+
+EXTREME_WITH_PLACE = register(
+    Op(
+        "extreme_with_place",
+        "The largest or smallest of a row and of those that go to its place; ties share the derivative.",
+        infer=_with_type,
+        reference=_with_reference,
+        expand=_expand_with,
+        vjp=_vjp_with,
+        jvp=_jvp_with,
+        dtypes=NUMERIC,
+        cases=tuple(
+            Case(
+                ((extent, columns), (count, columns), (count,)), MeetingAttributes(extent, largest),
+                (Range(), Range(), Range(0, extent - 1)), (None, None, int64), distinct=True,
+            )
+            for count, columns, extent in ((7, 3, 4), (40, 1, 5), (1, 2, 3), (0, 2, 3), (5, 0, 2), (200, 2, 90))
+            for largest in (True, False)
+        ),
+    )
+)  # fmt: skip
+
+
+def extreme_with_place(base: Tensor, updates: Tensor, places: Tensor, mode: str) -> Tensor:
+    """The ``"max"`` or ``"min"`` of each row of the base (m, c) and of the updates (n, c) that go to its place."""
+    return declare(EXTREME_WITH_PLACE, (base, updates, places), MeetingAttributes(base.shape[0], mode == "max"))
+
+
+# -- products -------------------------------------------------------------------------------------------------------
+
+
 def product_of_place(updates: Tensor, places: Tensor, extent: Size) -> Tensor:
     """The product of the updates (n, c) of each place: (extent, c), 0 where none goes. A running product that begins
     again at each place is a recurrence, whose derivatives are right where factors are zero."""

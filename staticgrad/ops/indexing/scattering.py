@@ -20,10 +20,10 @@ from staticgrad.graph.lifting import TensorLike, graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS, Array, public
 from staticgrad.ops.declare import NUMERIC, shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.elementwise.selection import replaced
+from staticgrad.ops.elementwise.selection import limit, replaced
 from staticgrad.ops.indexing.bounds import WRITES, inside, limited, require_bounds, some
 from staticgrad.ops.indexing.gathering import index_add, remaining
-from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place, product_of_place
+from staticgrad.ops.indexing.meetings import extreme_of_place, extreme_with_place, last_of_place, product_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, is_array, placing, subscript
 from staticgrad.ops.sizes import size_value
 from staticgrad.ops.sources import all_values, are_distinct, known_extremes
@@ -57,8 +57,8 @@ def scatter(
         index: any key of ``x[...]``.
         updates: broadcasts to the shape of ``x[index]``, and is cast to the dtype of ``x`` where that is safe.
         mode: ``"set"`` (of several updates of one place the last stays), ``"add"``, ``"mul"``, ``"mean"`` (of integers
-            rounded down), ``"max"`` or ``"min"``, with what was there. Of the gradient of an extreme, what was there
-            gets half where it is equal to that of the updates, and equal updates share the rest.
+            rounded down), ``"max"`` or ``"min"``, with what was there. Equal ones share the
+            gradient of an extreme, what was there among them.
         bounds: what becomes of indices in arrays that are out of range: ``"error"``; ``"drop"`` writes nothing;
             ``"clip"`` writes at the first or the last place. With the last two, negative indices are out of range.
         include_self: without it, what was there takes no part in sums, products, means and extremes.
@@ -181,28 +181,36 @@ def _write_at(
     is_alone = is_alone or (last is not None and bool(last.all()))
     if mode in ("add", "mean") or mode == "set" or is_alone:
         if mode == "set" and not is_alone:
-            chosen = last_of_place(_places(sizes, indices, mask)) if last is None else o.constant(last)
+            chosen = last_of_place(_places(sizes, indices, mask, product(sizes))) if last is None else o.constant(last)
             new = some(chosen, new)
         written = index_add(o.zeros_like(part), some(mask, new), *indices, axes=axes, what="scatter")
     else:
-        flat = o.reshape(new, (count, product(rest)))
-        extent = product(sizes)
-        room = extent if mask is None else extent + 1  # the last place is that of what is left out
-        places = _places(sizes, indices, mask)
-        found = product_of_place(flat, places, room) if mode == "mul" else extreme_of_place(flat, places, room, mode)
-        found = found if mask is None else slice_axis(found, 0, 0, extent)
+        outside = product(sizes) if mode == "mul" else 0  # the place of what is left out, which extremes do not change
+        places = _places(sizes, indices, mask, outside)
+        whole = o.moveaxis(part, axes, tuple(range(len(axes))))
+        rows, flat = o.reshape(whole, (product(sizes), product(rest))), o.reshape(new, (count, product(rest)))
+        if mode == "mul":
+            found = product_of_place(flat, places, outside if mask is None else outside + 1)
+            found = found if mask is None else slice_axis(found, 0, 0, outside)
+        else:
+            neutral = limit(part.dtype, -1 if mode == "max" else 1)
+            flat = flat if mask is None else o.where(o.expand_dims(mask, 1), flat, neutral)
+            if include_self:
+                found = extreme_with_place(rows, flat, places, mode)
+            else:
+                found = extreme_of_place(flat, places, product(sizes), mode)
         written = o.moveaxis(o.reshape(found, (*sizes, *rest)), tuple(range(len(axes))), axes)
     if mode == "mean":
         written = _divided(
             o.add(part, written) if include_self else written, o.maximum(o.add(number, int(include_self)), 1)
         )
-    elif mode != "set" and include_self:
+    elif include_self and (mode == "mul" or (is_alone and mode != "set")):
         written = _COMBINE[mode](part, written)
     return o.where(hit, written, part)
 
 
-def _places(sizes: Sequence[Size], indices: Sequence[Tensor], mask: Tensor | None) -> Tensor:
-    """The elements that index tensors name, numbered row by row; the number after the last where no mask holds."""
+def _places(sizes: Sequence[Size], indices: Sequence[Tensor], mask: Tensor | None, outside: Size = 0) -> Tensor:
+    """The elements that index tensors name, numbered row by row; ``outside`` where the mask does not hold."""
     o = FUNCTIONS
     places: Tensor | int = 0
     for line, size in zip(indices, sizes, strict=True):
@@ -210,7 +218,6 @@ def _places(sizes: Sequence[Size], indices: Sequence[Tensor], mask: Tensor | Non
         places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
     if mask is None:
         return lift(places)
-    outside = product(tuple(sizes))
     return o.where(mask, places, outside if isinstance(outside, int) else size_value(outside, int64))
 
 
