@@ -207,6 +207,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.elementwise.normal import erfcinv, erfcx, log1mexp, log_ndtr, ndtr, ndtri, sinc, xlog1py, xlogy
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
+    from staticgrad.ops.elementwise.zeta import zeta
     from staticgrad.ops.indexing.scattering import scatter
     from staticgrad.ops.indexing.subscripts import take, take_along_axis
     from staticgrad.ops.linalg.blocks import kron
@@ -627,6 +628,7 @@ __all__ = [
     "xlogy",
     "zeros",
     "zeros_like",
+    "zeta",
 ]  # fmt: skip
 
 _PUBLIC = tuple(__all__)

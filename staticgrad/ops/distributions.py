@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
 
 import numpy as np
 
-from staticgrad.base.errors import GradientError, GraphError
+from staticgrad.base.errors import GraphError
 from staticgrad.base.types import (
     Dim,
     DTypeLike,
@@ -279,7 +278,8 @@ def gamma(
 
     Args:
         alpha: the shape parameter, a number or a tensor that broadcasts to the shape. Where it is negative the result
-            is NaN. It has no derivative here.
+            is NaN. Gradients flow to it, too: with the value of the distribution function kept (M. Figurnov, S.
+            Mohamed & A. Mnih, Implicit reparameterization gradients, 2018); by ``alpha`` there is one derivative.
         shape: of the result; default: the shape of ``alpha``.
         scale: a number or a tensor that broadcasts to the shape; gradients flow to it.
         dtype: a floating dtype; default: that of the parameters, float32 for numbers.
@@ -287,7 +287,6 @@ def gamma(
 
     Raises:
         GraphError: a number below zero as a parameter, or a dtype that is not floating.
-        GradientError: a derivative with respect to ``alpha``.
 
     Example:
         >>> x = sg.random.gamma(3.0, (1000,))
@@ -304,7 +303,7 @@ def gamma(
         given = o.astype(alpha, float64)
         wanted = as_shape(given.shape if shape is None else shape, "gamma")
         a = o.broadcast_to(given, wanted)
-        x = _without_derivative(_standard_gamma(o.stop_gradient(a), seed), a)
+        x = o.gamma_draw(_standard_gamma(o.stop_gradient(a), seed), a)
         return o.astype(x if is_weak(scale) and scale == 1 else o.multiply(x, parameter(scale, float64)), kind)
 
 
@@ -331,16 +330,3 @@ def _standard_gamma(alpha: Tensor, seed: int | None) -> Tensor:
     u = _positive(random_uniform(alpha.shape, float64, stream_seed(seed, 2)))
     drawn = o.where(small, drawn * o.exp(o.log(u) / alpha), drawn)
     return o.where(o.less(alpha, 0.0), math.nan, drawn)
-
-
-def _without_derivative(drawn: Tensor, alpha: Tensor) -> Tensor:
-    """The tensor that was drawn, with a backward that refuses to give a gradient of ``alpha``."""
-
-    def refuse(*_: Any) -> Any:
-        raise GradientError("gamma: no derivative with respect to alpha: sg.stop_gradient(alpha) leaves it out")
-
-    def gamma(drawn: Tensor, alpha: Tensor) -> tuple[Tensor, Any]:
-        return FUNCTIONS.identity(drawn), refuse
-
-    linked: Tensor = FUNCTIONS.custom_gradient(gamma)(drawn, alpha)
-    return linked

@@ -35,7 +35,7 @@ cholesky eigh eigvalsh expm logm sqrtm lu lu_factor
 OF_TWO = """
 allclose isclose
 xlog1py xlogy
-add atan2 betaln copysign divide equal floor_divide gammainc gammaincc greater greater_equal hypot iv ive kron less
+add atan2 betaln copysign divide equal floor_divide gammainc gammaincc zeta greater greater_equal hypot iv ive kron less
 less_equal
 logaddexp logical_and logical_or logical_xor matmul maximum minimum multiply not_equal outer pow remainder subtract
 tensordot vecdot nextafter

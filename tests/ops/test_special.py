@@ -85,6 +85,13 @@ def between(*pieces: tuple[float, float]) -> Sample:
     return lambda rng, count: (np.concatenate([rng.uniform(low, high, 2 * count) for low, high in pieces]),)
 
 
+def orders_of_zeta(rng: np.random.Generator, count: int) -> Sequence[Array]:
+    """Orders near 1, moderate and large ones, of places from tiny to large."""
+    s = np.concatenate([1 + powers(rng, -3, 1, 2 * count), powers(rng, 0.3, 2.2, count)])
+    q = np.concatenate([powers(rng, -2, 1, count), powers(rng, 0, 4, count), powers(rng, -0.3, 2.5, count)])
+    return s, q
+
+
 def probabilities(rng: np.random.Generator, count: int) -> Sequence[Array]:
     """Also tiny ones, and ones about a half."""
     tiny = powers(rng, -37, 0, count)
@@ -148,6 +155,11 @@ def scaled_exponent(v: Array, x: Array) -> Array:
     return exponent(v, x) - 4 * np.abs(x)
 
 
+def hurwitz(s: Any, q: Any) -> Any:
+    with mpmath.workdps(400):  # its error is an absolute one
+        return mpmath.zeta(s, q)
+
+
 def log_normal(x: Any) -> Any:
     tail = mpmath.erfc(abs(x) / mpmath.sqrt(2)) / 2
     return mpmath.log(tail) if x < 0 else mpmath.log1p(-tail)
@@ -183,6 +195,7 @@ CASES: dict[str, Case] = {
     "xlog1py": Case(lambda x, y: x * mpmath.log1p(y), two_positive, 8.0),
     "sinc": Case(lambda x: mpmath.sinc(mpmath.pi * x), between((-9.4, 9.4), (-1, 1)), 8.0, 4.0),
     "iv": Case(mpmath.besseli, orders, 20.0, moved=exponent),
+    "zeta": Case(hurwitz, orders_of_zeta, 20.0, moved=lambda s, q: 2 * s * np.abs(np.log(q)) + 2 * s + 2 / (s - 1)),
     "ive": Case(scaled_bessel, orders, 20.0, moved=scaled_exponent),
 }
 
@@ -244,7 +257,8 @@ EDGES = (0.0, -0.0, 0.5, 1.0, 2.0, 30.0, 1e10, np.inf, -1.0, -np.inf, np.nan)
 
 
 @pytest.mark.parametrize(
-    "name", ["gammainc", "gammaincc", "betainc", "erfcx", "erfcinv", "ndtr", "log_ndtr", "ndtri", "xlogy", "xlog1py"]
+    "name",
+    ["gammainc", "gammaincc", "betainc", "erfcx", "erfcinv", "ndtr", "log_ndtr", "ndtri", "xlogy", "xlog1py"],
 )
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_edges_are_scipy_s(name: str, dtype: str) -> None:
@@ -253,6 +267,27 @@ def test_edges_are_scipy_s(name: str, dtype: str) -> None:
     got = run(getattr(FUNCTIONS, name), *grid)
     want = getattr(scipy.special, name)(*(g.astype(float) for g in grid)).astype(dtype)
     np.testing.assert_allclose(got, want, rtol=4e-7 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ends_of_the_zeta_function_are_scipy_s(dtype: str) -> None:
+    """Where SciPy has numbers or infinities of numbers; of NaN, and of infinite places, are NaN and the limit."""
+    s, q = (g.ravel().astype(dtype) for g in np.meshgrid((0.5, 1.0, 2.0, 3.0, 30.0), (-3.0, -2.5, 0.0, 0.5, 1.0, 1e6)))
+    want = scipy.special.zeta(s.astype(float), q.astype(float))
+    got = run(FUNCTIONS.zeta, s, q)
+    there = (s > 1) | (np.isnan(want))
+    np.testing.assert_allclose(got[there], want.astype(dtype)[there], rtol=4e-7 if dtype == "float32" else 1e-13)
+    ends = run(
+        FUNCTIONS.zeta,
+        *np.array([[np.inf, 1], [np.inf, 2], [2, np.inf], [np.nan, 1], [2, np.nan], [1, 2]]).T.astype(dtype),
+    )
+    np.testing.assert_array_equal(ends, [1, 0, 0, np.nan, np.nan, np.inf])
+
+
+def test_the_zeta_function_has_no_derivative_by_its_order() -> None:
+    s = sg.placeholder((), sg.float64)
+    with pytest.raises(sg.GraphError, match="zeta has no derivative by its order"):
+        sg.gradients(sg.zeta(s, 2.0), s)
 
 
 def test_the_beta_function_at_its_limits() -> None:

@@ -27,7 +27,7 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import TensorLike
 from staticgrad.graph.optable import Case, Namespace, Range, public
 from staticgrad.ops.declare import FLOAT, accepted, declare
-from staticgrad.ops.elementwise.entry import BINARY_SHAPES, binary, binary_cases, elementwise, scaled
+from staticgrad.ops.elementwise.entry import BINARY_SHAPES, PASS, binary, binary_cases, elementwise, scaled
 from staticgrad.ops.elementwise.expressions import Expression, continued_fraction, derived_fraction, loop, special
 from staticgrad.ops.elementwise.gamma import BERNOULLI, digamma_positive
 
@@ -338,6 +338,15 @@ gammainc_by_a = binary(
     "gammainc_by_a", "The derivative of gammainc by a.", _formula.scalar, _formula.arrays, FLOAT,
     (_refuse, scaled(lambda o, y, a, x: o.gamma_density(a, x) * (o.log(x) - o.digamma(a)))),
     _CASES, tolerance=20.0,
+)  # fmt: skip
+
+# A number x drawn with shape a keeps gammainc(a, x), so that dx/da = -(∂gammainc/∂a) / (∂gammainc/∂x). Its value does
+# not depend on a, so finite differences vary x alone.
+gamma_draw = binary(
+    "gamma_draw", "A number that was drawn from the gamma distribution, with its derivative by the shape.",
+    lambda b, attrs, x, a: x, lambda x, a: np.broadcast_arrays(x, a)[0], FLOAT,
+    (PASS, scaled(lambda o, y, x, a: o.negative(o.divide(o.gammainc_by_a(a, y), o.gamma_density(a, y))))),
+    tuple(Case(shapes, ranges=(Range(0.2, 15.0), Range(0.3, 12.0)), differentiable=(0,)) for shapes in BINARY_SHAPES),
 )  # fmt: skip
 
 _formula = special(_gammainc)
