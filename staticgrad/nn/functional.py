@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         softsign,
     )
     from staticgrad.ops.indexing.labels import one_hot
+    from staticgrad.ops.losses.alignment import ctc_loss
     from staticgrad.ops.losses.classes import cross_entropy, nll_loss
     from staticgrad.ops.losses.probabilities import binary_cross_entropy, binary_cross_entropy_with_logits, kl_div
     from staticgrad.ops.losses.regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
@@ -124,7 +125,7 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "affine_grid", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "cross_entropy", "dropout", "elu", "embedding", "fold", "gelu",
+    "conv_transpose2d", "conv_transpose3d", "cross_entropy", "ctc_loss", "dropout", "elu", "embedding", "fold", "gelu",
     "grid_sample", "group_norm", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div",
     "l1_loss", "layer_norm", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "logsigmoid", "max_pool1d",
     "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "relu", "relu6",

@@ -82,6 +82,7 @@ DEFINED = {
     "linalg.spectral": "logm sqrtm",
     "linalg.triangular": "solve_triangular",
     "linalg.tridiagonal": "tridiagonal_solve",
+    "losses.alignment": "ctc_loss",
     "losses.classes": "cross_entropy nll_loss",
     "losses.probabilities": "apply_sigmoid_cross_entropy binary_cross_entropy binary_cross_entropy_with_logits kl_div",
     "losses.regression": "huber_loss l1_loss mse_loss smooth_l1_loss",

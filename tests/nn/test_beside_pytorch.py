@@ -123,3 +123,23 @@ def test_functions_are_pytorchs(name: str) -> None:
         ours, theirs = (functools.partial(getattr(home, name), **options) for home in (sg.nn, nn))
         agree(ours, theirs, [rng.normal(size=shape) for shape in shapes])
         agree(ours, theirs, [rng.integers(-3, 4, size=shape).astype(float) for shape in shapes])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("one_after_the_other", [False, True])
+def test_the_loss_without_an_alignment_is_pytorchs(reduction: str, one_after_the_other: bool) -> None:
+    """Of logits; labels that repeat, none at all, and too many for their turns among them."""
+    rng = np.random.default_rng(1)
+    logits, lengths = rng.normal(size=(8, 4, 5)), np.array([4, 2, 0, 4])
+    for blank, turns in ((0, [8, 6, 8, 7]), (3, [8, 6, 0, 4])):
+        labels = rng.integers(0, 4, size=(4, 4))
+        labels += labels >= blank
+        labels[:, 1] = labels[:, 0]
+        given = np.concatenate([row[:k] for row, k in zip(labels, lengths, strict=True)])
+        held = (given if one_after_the_other else labels, np.array(turns), lengths, blank, reduction, blank == 3)
+        agree(
+            lambda x, *rest: sg.nn.ctc_loss(sg.nn.log_softmax(x, -1), *rest),
+            lambda x, *rest: nn.ctc_loss(nn.log_softmax(x, -1), *rest),
+            [logits],
+            held,
+        )
