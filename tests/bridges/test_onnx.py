@@ -228,8 +228,12 @@ def test_all_that_is_not_supported_is_said_at_once() -> None:
     text = """m (float[3, 4] x, string[2] names) => (int64[n, 3] y) <int64[1] i = {1}>
     { a = ImageDecoder(x) b = com.other.Thing(x) c = com.other.Thing(b) y = Cast<to = 7>(c) }"""
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 20, "com.other": 1]> {text}')
+    model.graph.node[1].metadata_props.add(
+        key="pkg.torch.onnx.stack_trace", value='File "net.py", line 7, in forward\n    y = thing(x)'
+    )
     with sg.Graph() as g, pytest.raises(sg.UnsupportedError) as caught:
         staticgrad.onnx.load(model)
+    assert "net.py:7" in str(caught.value)
     assert {op.name: op.count for op in caught.value.ops} == {"input": 1, "ImageDecoder": 1, "com.other::Thing": 2}
     assert not g.nodes
     assert not staticgrad.onnx.backend.is_compatible(model)
@@ -302,6 +306,16 @@ def test_a_backend_compiles_for_shapes_and_for_what_steers_them() -> None:
         (y,) = ready.run([array, np.array(shape)])
         np.testing.assert_array_equal(y, -array.reshape(shape))
     assert ready.run({"x": array[:2], "shape": np.array([2, 1])})["y"].shape == (2, 1)
+
+
+def test_data_whose_shape_steers_is_no_value_of_a_program() -> None:
+    text = """m (float[n] x, int64[1] shape) => (float[k] y)
+    { s = Shape(x) d = Sub(shape, s) z = Constant<value_ints = [0]>() p = Concat<axis = 0>(z, d) y = Pad(x, p) }"""
+    ready = staticgrad.onnx.backend.prepare(model_of(text))
+    for value in (1.0, 2.0):
+        (y,) = ready.run([np.full(2, value, np.float32), np.array([3])])
+        assert y.tolist() == [value, value, 0]
+    assert len(ready._made) == 1  # the program serves other data
 
 
 def test_a_backend_runs_a_node() -> None:

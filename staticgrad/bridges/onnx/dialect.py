@@ -9,6 +9,7 @@ An operator without a converter that ONNX defines as a function of others is con
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from staticgrad.base.errors import GraphError
+from staticgrad.base.errors import GraphError, SourceLine
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Dim, Size
 from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor
@@ -86,6 +87,12 @@ class _Onnx(Dialect):
     def operands(self, node: OnnxNode) -> Sequence[str]:
         return [name for name in node.inputs if name]
 
+    def source(self, node: OnnxNode | None) -> SourceLine | None:
+        """The innermost line of the stack that PyTorch's exporter notes of a node."""
+        noted = {} if node is None else {each.key: each.value for each in node.proto.metadata_props}
+        frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', noted.get("pkg.torch.onnx.stack_trace", ""))
+        return SourceLine(frames[-1][0], int(frames[-1][1]), frames[-1][2]) if frames else None
+
     def bodies(self, node: OnnxNode) -> Iterator[SourceBody]:
         return (value for value in node.attributes.values() if isinstance(value, OnnxBody))
 
@@ -106,7 +113,7 @@ class _Onnx(Dialect):
             return sizes.compute(node, given)
         if not all(isinstance(value, (np.ndarray, np.generic)) for value in given):
             return None
-        return interpreted(node, given)
+        return interpreted(self, node, given)
 
 
 class ModelDialect(_Onnx):
@@ -130,11 +137,11 @@ class OnnxSequence:
 ONNX = _Onnx()
 
 
-def interpreted(node: OnnxNode, given: Sequence[Any]) -> list[Any] | None:
+def interpreted(dialect: Dialect, node: OnnxNode, given: Sequence[Any]) -> list[Any] | None:
     """The results of a node of known operands, by its converter and the interpreter; None if they are large."""
     graph = Graph()
     with graph:
-        scope = OnnxScope(ONNX, dict(zip(ONNX.operands(node), given, strict=True)))
+        scope = OnnxScope(dialect, dict(zip(dialect.operands(node), given, strict=True)))
         results = CONVERTERS[node.key](scope, node)
         tensors = tuple(x for x in results if isinstance(x, Tensor))
         if any(x.size > LARGEST_KNOWN for x in tensors):
@@ -260,17 +267,18 @@ def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
     try:
         results = iter(at.called(OnnxBody(body.inputs, nodes, wanted, {}), given))
     except RefusedError as error:
-        error.needs = _needed_outside(error.needs, body, node)
+        error.needs = _needed_outside(error.needs, body, node, given)
         raise
     return [next(results) if result else None for result in node.outputs]
 
 
-def _needed_outside(needed: Any, body: OnnxBody, node: OnnxNode) -> Any:
+def _needed_outside(needed: Any, body: OnnxBody, node: OnnxNode, given: Sequence[Any]) -> Any:
     """An operand of a function's call that this name in the function depends on, which is not known."""
     if needed is None:
         return None
     names = dependencies([needed], body)
-    return next((operand for name, operand in zip(body.inputs, node.inputs) if name in names and operand), None)
+    called = zip(body.inputs, node.inputs, given)
+    return next((operand for name, operand, x in called if name in names and isinstance(x, Tensor)), None)
 
 
 def _without_missing(body: OnnxBody, given: Sequence[Any]) -> list[OnnxNode]:
@@ -294,7 +302,7 @@ def _type(value: Any) -> tuple[np.dtype, Sequence[Any]]:
 
 
 def dependencies(names: Iterable[str], body: OnnxBody) -> set[str]:
-    """The names that the nodes of a body, and those of bodies in it, compute these names of, and these."""
+    """The names on whose values these names, and their values, depend, by the nodes of a body and of bodies in it."""
     makers: dict[str, Sequence[str]] = {}
     _enter(body, makers)
     found: set[str] = set()
@@ -309,7 +317,7 @@ def dependencies(names: Iterable[str], body: OnnxBody) -> set[str]:
 
 def _enter(body: OnnxBody, makers: dict[str, Sequence[str]]) -> None:
     for node in body.nodes:
-        operands = [name for name in node.inputs if name]
+        operands = [] if node.operator in ("Shape", "Size") else [name for name in node.inputs if name]
         makers.update(dict.fromkeys(node.outputs, operands))
         for inner in node.attributes.values():
             if isinstance(inner, OnnxBody):

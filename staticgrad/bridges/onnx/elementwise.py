@@ -41,19 +41,13 @@ WITH_ATTRIBUTES: dict[str, Callable[[Tensor, OnnxNode], Tensor]] = {
     "LeakyRelu": lambda x, node: o.leaky_relu(x, node.attr("alpha", 0.01)),
     "Softplus": lambda x, node: o.logaddexp(x, 0),
     "Gelu": lambda x, node: o.gelu(x, node.attr("approximate", "none")),
-    "Celu": lambda x, node: _celu(x, node.attr("alpha", 1.0)),
     "Selu": lambda x, node: _selu(x, node.attr("alpha", 1.6732632), node.attr("gamma", 1.0507010)),
     "HardSigmoid": lambda x, node: o.clip(x * node.attr("alpha", 0.2) + node.attr("beta", 0.5), 0, 1),
     "ThresholdedRelu": lambda x, node: o.where(x > node.attr("alpha", 1.0), x, 0),
-    "Swish": lambda x, node: x * o.sigmoid(x * node.attr("alpha", 1.0)),
     "Shrink": lambda x, node: _shrunk(x, node.attr("lambd", 0.5), node.attr("bias", 0.0)),
 }
 for _name, _activation in WITH_ATTRIBUTES.items():
     converts(_name)(functools.partial(lambda f, at, node: f(at.tensor(node.inputs[0]), node), _activation))
-
-
-def _celu(x: Tensor, alpha: float) -> Tensor:
-    return o.maximum(x, 0) + o.minimum(o.expm1(x / alpha) * alpha, 0)
 
 
 def _selu(x: Tensor, alpha: float, gamma: float) -> Tensor:
@@ -250,16 +244,6 @@ def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None, node: OnnxNode | 
     if zero is not None:
         wide = wide - along(cast(zero, int32), x, axis, block)
     return cast(wide, np.float32) * along(cast(scale, np.float32), x, axis, block)
-
-
-@converts("DynamicQuantizeLinear")
-def quantize_by_range(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
-    x = at.tensor(node.inputs[0])
-    low, high = o.minimum(o.min(x), 0), o.maximum(o.max(x), 0)
-    scale = (high - low) / 255
-    scale = o.where(scale == 0, 1, scale)
-    zero = saturated(o.clip(-low / scale, 0, 255), uint8)
-    return [quantized(x, scale, zero, uint8), scale, zero]
 
 
 @converts("EyeLike")

@@ -65,15 +65,6 @@ def layer_normalization(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     return [y if bias is None else y + bias, mean, factor]
 
 
-@converts("RMSNormalization")
-def rms_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, scale = at.operands(node)
-    axis = node.attr("axis", -1) % x.ndim
-    wide = cast(x, np.float32) if computed(x.dtype) == np.float32 else x
-    squares = o.mean(o.square(wide), tuple(range(axis, x.ndim)), keepdims=True)
-    return cast(cast(wide * o.rsqrt(squares + node.attr("epsilon", 1e-5)), x.dtype) * scale, scale.dtype)
-
-
 @converts("GroupNormalization")
 def group_normalization(at: OnnxScope, node: OnnxNode) -> Tensor:
     x, scale, bias = at.operands(node)

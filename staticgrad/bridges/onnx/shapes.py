@@ -181,19 +181,6 @@ def reverse_sequence(at: OnnxScope, node: OnnxNode) -> Tensor:
     return o.take_along_axis(x, o.where(places < ends, ends - 1 - places, places), time)
 
 
-@converts("CenterCropPad")
-def center_crop_pad(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, wanted = at.tensor(node.inputs[0]), at.numbers(node, 1)
-    for axis, length in zip(node.attr("axes", range(x.ndim)), wanted, strict=True):
-        axis, missing = axis % x.ndim, length - x.shape[axis]
-        if missing < 0:
-            first = -missing // 2
-            x = x[(*(slice(None),) * axis, slice(first, first + length))]
-        else:
-            x = o.pad(x, [(missing // 2, missing - missing // 2) if a == axis else (0, 0) for a in range(x.ndim)])
-    return x
-
-
 # -- pads --------------------------------------------------------------------------------------------------------------
 
 

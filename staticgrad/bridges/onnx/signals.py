@@ -76,16 +76,6 @@ def short_time_fourier(at: OnnxScope, node: OnnxNode) -> Tensor:
     return transformed(frames, length, inverse=False, onesided=bool(node.attr("onesided", 1)))
 
 
-WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
-
-
-@converts(*WINDOWS)
-def window(at: OnnxScope, node: OnnxNode) -> Any:
-    size, (a, b, c) = int(at.number(node, 0)), WINDOWS[node.operator]
-    turn = np.arange(size) * (2 * np.pi / (size if node.attr("periodic", 1) else size - 1))
-    return (a - b * np.cos(turn) + c * np.cos(2 * turn)).astype(target(node.attr("output_datatype", 1)))
-
-
 @converts("MelWeightMatrix")
 def mel_weights(at: OnnxScope, node: OnnxNode) -> Any:
     bands, length, rate, low, high = (at.number(node, place, what="the weights of bands") for place in range(5))
