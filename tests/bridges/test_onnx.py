@@ -161,6 +161,18 @@ def test_the_semantics_are_those_of_onnx(what: str, interpreted: None) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_floats_of_a_byte_have_the_values_of_ml_dtypes(interpreted: None) -> None:
+    import ml_dtypes
+
+    array = np.concatenate([np.random.default_rng(0).normal(size=500) * 10.0 ** np.arange(-4, 6).repeat(50), [0, 1e9]])
+    array = array.astype(np.float32)
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"):
+        dtype = np.dtype(getattr(ml_dtypes, name))
+        elem_type = helper.np_dtype_to_tensor_dtype(dtype)
+        text = f"m (float[n] x) => (float[n] y) {{ h = Cast<to = {elem_type}, saturate = 0>(x) y = Cast<to = 1>(h) }}"
+        np.testing.assert_array_equal(run(text, array, opset=19), array.astype(dtype).astype(np.float32), err_msg=name)
+
+
 def test_integers_divided_by_zero_end_no_process(interpreted: None) -> None:
     y = run(f"m ({INT} a, {INT} b) => ({INT} y) {{ y = Div(a, b) }}", np.ones(4, np.int32), np.zeros(4, np.int32))
     assert y.tolist() == [0, 0, 0, 0]

@@ -6,6 +6,7 @@ except ImportError as error:
     raise ImportError("staticgrad.onnx needs ONNX: pip install '.[onnx]' in a checkout") from error
 
 from staticgrad.bridges.onnx import (
+    casts,
     control,
     elementwise,
     images,
@@ -23,6 +24,6 @@ from staticgrad.bridges.onnx import (
 )
 
 __all__ = [
-    "control", "elementwise", "images", "indexing", "matrices", "normalisation", "randoms", "recurrent", "reductions",
-    "sequences", "shapes", "signals", "training", "windows",
+    "casts", "control", "elementwise", "images", "indexing", "matrices", "normalisation", "randoms", "recurrent",
+    "reductions", "sequences", "shapes", "signals", "training", "windows",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from staticgrad.bridges.arrays import LARGEST_KNOWN
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.dialect import OnnxSequence, dependencies
 from staticgrad.bridges.onnx.model import OnnxModule, message_of, program_of
-from staticgrad.bridges.onnx.program import SHORT_INTEGERS, array_of
+from staticgrad.bridges.onnx.program import WIDER, array_of
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.runtime.session.session import Session
@@ -91,9 +91,9 @@ class StaticgradRep(BackendRep):
 
 
 def _array(value: Any) -> np.ndarray:
-    """An array of what is fed, an array or a message; short integers in bytes."""
+    """An array of what is fed, an array or a message, in the dtype in which it is kept."""
     array = array_of(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
-    return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
+    return array.astype(WIDER[array.dtype.name]) if array.dtype.name in WIDER else array
 
 
 def _placeholder(x: np.ndarray) -> Tensor:

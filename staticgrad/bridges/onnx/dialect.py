@@ -193,10 +193,14 @@ class OnnxScope(SourceScope):
     def _as_declared(self, variable: str, value: Any) -> Any:
         return value if sizes.is_open_array(value) else super()._as_declared(variable, value)
 
+    def element(self, variable: str) -> int:
+        """The element type that the model declares of a value, 0 where it declares none."""
+        assert isinstance(self.dialect, _Onnx)
+        return self.dialect.elements.get(variable, 0)
+
     def limits(self, node: OnnxNode, dtype: np.dtype) -> tuple[int, int]:
         """The least and the greatest integer that the first result of a node may be, which is kept in a dtype."""
-        assert isinstance(self.dialect, _Onnx)
-        bits = short_bits(self.dialect.elements.get(node.outputs[0], 0)) or dtype.itemsize * 8
+        bits = short_bits(self.element(node.outputs[0])) or dtype.itemsize * 8
         signed = dtype.kind == "i"
         return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
 

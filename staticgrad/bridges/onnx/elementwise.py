@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import bool_, computed, int32, is_floating, is_integer, uint8
+from staticgrad.base.types import bool_, computed, is_floating, is_integer
 from staticgrad.bridges.arrays import cast, functions
-from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.casts import target
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
-from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name, short_bits
+from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -134,116 +134,12 @@ def power(at: OnnxScope, node: OnnxNode) -> Tensor:
     return cast(o.pow(cast(x, wide), cast(y, wide)), x.dtype)
 
 
-# -- casts, copies -----------------------------------------------------------------------------------------------------
-
-
-@converts("Cast")
-def to_dtype(at: OnnxScope, node: OnnxNode) -> Tensor:
-    return shortened(converted(at.tensor(node.inputs[0]), target(node.attr("to"))), node.attr("to"))
-
-
-def shortened(x: Tensor, elem_type: int) -> Tensor:
-    """Integers whose low bits alone are kept, where there are less than eight."""
-    bits = short_bits(elem_type)
-    if not bits:
-        return x
-    half = 2 ** (bits - 1) if x.dtype.kind == "i" else 0
-    return cast(o.bitwise_and(cast(x, int32) + half, 2**bits - 1) - half, x.dtype)
-
-
-@converts("CastLike")
-def to_dtype_of(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, like = at.tensors(node.inputs)
-    return converted(x, like.dtype)
-
-
-def converted(x: Tensor, dtype: Any) -> Tensor:
-    """The tensor in another dtype: floats towards zero, of anything True where it is not 0."""
-    return o.not_equal(x, 0) if dtype == bool_ and x.dtype != bool_ else cast(x, dtype)
-
-
-def target(elem_type: int) -> np.dtype:
-    """The dtype that an attribute names."""
-    dtype = dtype_for(elem_type)
-    if dtype is None:
-        raise RefusedError(f"elements of {element_name(elem_type)} are not supported")
-    return dtype
+# -- copies -----------------------------------------------------------------------------------------------------------
 
 
 @converts("Identity")
 def identity(at: OnnxScope, node: OnnxNode) -> Any:
     return at.value(node.inputs[0])
-
-
-@converts("BitCast")
-def same_bits(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, dtype = at.tensor(node.inputs[0]), target(node.attr("to"))
-    return o.bitcast(x, dtype)
-
-
-# -- rounded and clipped to integers -----------------------------------------------------------------------------------
-
-
-def saturated(x: Tensor, dtype: Any, limits: tuple[int, int] | None = None) -> Tensor:
-    """Numbers, rounded to the nearest integer, half to even, and limited, by default to what the dtype has."""
-    low, high = limits or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    return cast(o.clip(o.round(x), float(low), float(high)), dtype)
-
-
-def along(x: Tensor, like: Tensor, axis: int, block: int = 0) -> Tensor:
-    """Parameters of a quantization in the shape of what is quantized: one for all, one for each place along an axis,
-    or one for each block of places."""
-    if block:
-        return o.repeat(x, block, axis=axis)[tuple(slice(0, size) for size in like.shape)]
-    if (x.ndim == 1 and like.ndim != 1) or x.size != 1:
-        shape: list[Any] = [1] * like.ndim
-        shape[axis] = x.shape[0]
-        return o.reshape(x, tuple(shape)) if x.ndim == 1 else x
-    return o.reshape(x, ())
-
-
-@converts("QuantizeLinear")
-def quantize(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, scale, zero = at.operands(node, 3)
-    named = node.attr("output_dtype", 0)
-    dtype = target(named) if named else zero.dtype if zero is not None else uint8
-    if not is_integer(dtype):
-        raise RefusedError(f"a quantization to {dtype.name} is not converted")
-    return quantized(x, scale, zero, dtype, node, at.limits(node, dtype))
-
-
-def quantized(
-    x: Tensor,
-    scale: Tensor,
-    zero: Tensor | None,
-    dtype: Any,
-    node: OnnxNode | None = None,
-    limits: tuple[int, int] | None = None,
-) -> Tensor:
-    """x / scale, rounded half to even, + the zero point, within what the dtype has."""
-    axis, block = (1, 0) if node is None else (node.attr("axis", 1), node.attr("block_size", 0))
-    axis = axis if -x.ndim <= axis < x.ndim else 0
-    wide = o.round(cast(x, np.float32) / along(cast(scale, np.float32), x, axis, block))
-    if zero is not None:
-        wide = wide + along(cast(zero, np.float32), x, axis, block)
-    return saturated(wide, dtype, limits)
-
-
-@converts("DequantizeLinear")
-def dequantize(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, scale, zero = at.operands(node, 3)
-    named = node.attr("output_dtype", 0)
-    return cast(dequantized(x, scale, zero, node), target(named) if named else scale.dtype)
-
-
-def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None, node: OnnxNode | None = None) -> Tensor:
-    """(x - the zero point) * scale."""
-    axis, block = (1, 0) if node is None else (node.attr("axis", 1), node.attr("block_size", 0))
-    axis = axis if -x.ndim <= axis < x.ndim else 0
-    wide = cast(x, int32)
-    if zero is not None:
-        wide = wide - along(cast(zero, int32), x, axis, block)
-    return cast(wide, np.float32) * along(cast(scale, np.float32), x, axis, block)
 
 
 @converts("EyeLike")

@@ -8,8 +8,8 @@ import numpy as np
 
 from staticgrad.base.types import int32
 from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.onnx.casts import along, quantized
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
-from staticgrad.bridges.onnx.elementwise import along, quantized
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o

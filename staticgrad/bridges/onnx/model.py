@@ -90,7 +90,9 @@ def program_of(model: onnx.ModelProto) -> OnnxProgram:
     infos = [*graph.value_info, *graph.output]
     types = {info.name: found for info in infos if (found := type_of(info)) is not None}
     given = {tensor.name for tensor in graph.initializer}
-    dialect = ModelDialect(types, {info.name: info.type.tensor_type.elem_type for info in infos})
+    elements = {info.name: info.type.tensor_type.elem_type for info in (*infos, *graph.input)}
+    elements |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    dialect = ModelDialect(types, elements)
     objections = [*_objections(graph), *dialect.objections(body.nodes)]
     if objections:
         raise dialect.refusal(objections)

@@ -18,7 +18,11 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import DTYPE_NAMES, dtype_of
 from staticgrad.bridges.importer import SourceBody, SourceType
 
-SHORT_INTEGERS = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}  # kept in the wider dtype
+# Elements of less than a byte, and floats of one, by their dtypes in ml_dtypes: the dtype in which they are kept.
+WIDER = {
+    "int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8", "float8_e4m3fn": "float32",
+    "float8_e4m3fnuz": "float32", "float8_e5m2": "float32", "float8_e5m2fnuz": "float32", "float4_e2m1fn": "float32",
+}  # fmt: skip
 LEAST_OPSET = 7  # whose operators broadcast as NumPy does
 
 
@@ -76,12 +80,12 @@ def element_name(elem_type: int) -> str:
 
 
 def dtype_for(elem_type: int) -> np.dtype | None:
-    """The dtype of an element type; None if there is none here. Integers of less than a byte are kept in one."""
+    """The dtype in which elements of a type are kept; None if there is none here."""
     try:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(elem_type))
     except KeyError:
         return None
-    name = SHORT_INTEGERS.get(dtype.name, dtype.name)
+    name = WIDER.get(dtype.name, dtype.name)
     return dtype_of(name) if name in DTYPE_NAMES else None
 
 
@@ -104,9 +108,9 @@ def elements_of(type_: onnx.TypeProto) -> tuple[str, int] | None:
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
-    """The value of a tensor's message, its short integers in bytes."""
+    """The value of a tensor's message, in the dtype in which it is kept."""
     array = np.asarray(numpy_helper.to_array(tensor))
-    return array.astype(SHORT_INTEGERS[array.dtype.name]) if array.dtype.name in SHORT_INTEGERS else array
+    return array.astype(WIDER[array.dtype.name]) if array.dtype.name in WIDER else array
 
 
 def type_of(info: onnx.ValueInfoProto) -> SourceType | None:

@@ -10,8 +10,8 @@ import numpy as np
 from staticgrad.base.types import float64, int32, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.casts import converted, target
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts, size
-from staticgrad.bridges.onnx.elementwise import converted, target
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o

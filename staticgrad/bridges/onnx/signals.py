@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.bridges.onnx.casts import target
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
-from staticgrad.bridges.onnx.elementwise import target
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o

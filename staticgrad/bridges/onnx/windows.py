@@ -13,8 +13,8 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import float32, float64, int32, int64, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.casts import along, quantized
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
-from staticgrad.bridges.onnx.elementwise import along, quantized
 from staticgrad.bridges.onnx.matrices import centred
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor

@@ -1,0 +1,159 @@
+"""ONNX's casts and quantizations.
+
+Elements of less than a byte, and floats of a byte, are kept in a wider dtype, in which each has the very same value: a
+cast to one of them rounds to what it has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base.frozen import frozen
+from staticgrad.base.types import bool_, float32, int32, is_integer, uint8
+from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts
+from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name, short_bits
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+
+
+@frozen
+class ShortFormat:
+    """A float of a byte or less: bits of the mantissa, exponent of the least normal number, largest number, the value
+    of what is larger where it is not limited, and whether there is a -0."""
+
+    mantissa: int
+    exponent: int
+    largest: float
+    beyond: float = math.nan
+    has_signed_zero: bool = True
+
+
+FORMATS = {
+    "float8_e4m3fn": ShortFormat(3, -6, 448.0),
+    "float8_e4m3fnuz": ShortFormat(3, -7, 240.0, has_signed_zero=False),
+    "float8_e5m2": ShortFormat(2, -14, 57344.0, math.inf),
+    "float8_e5m2fnuz": ShortFormat(2, -15, 57344.0, has_signed_zero=False),
+    "float4e2m1": ShortFormat(1, 0, 6.0, 6.0),
+}
+MANTISSA, BIAS = 23, 127  # of a float32
+
+
+def rounded_to(x: Tensor, format: ShortFormat, saturate: bool) -> Tensor:
+    """Float32 numbers as the format has them, rounded half to even."""
+    size = o.abs(x)
+    exponent = o.maximum(o.bitwise_right_shift(o.bitcast(size, int32), MANTISSA) - BIAS, format.exponent)
+    step = o.bitcast(o.bitwise_left_shift(exponent + (BIAS - format.mantissa), MANTISSA), float32)
+    size = o.round(size / step) * step
+    size = o.where(size > format.largest, format.largest if saturate else format.beyond, size)
+    signed = o.copysign(size, x)
+    return signed if format.has_signed_zero else signed + 0.0
+
+
+# -- casts -------------------------------------------------------------------------------------------------------------
+
+
+def target(elem_type: int) -> np.dtype:
+    """The dtype in which elements of a type that an attribute names are kept."""
+    dtype = dtype_for(elem_type)
+    if dtype is None:
+        raise RefusedError(f"elements of {element_name(elem_type)} are not supported")
+    return dtype
+
+
+def converted(x: Tensor, dtype: Any) -> Tensor:
+    """The tensor in another dtype: floats towards zero, of anything True where it is not 0."""
+    return o.not_equal(x, 0) if dtype == bool_ and x.dtype != bool_ else cast(x, dtype)
+
+
+def as_element(x: Tensor, elem_type: int, saturate: bool = True) -> Tensor:
+    """Elements of an ONNX type. Of integers of few bits the low bits are kept."""
+    y, bits, format = converted(x, target(elem_type)), short_bits(elem_type), FORMATS.get(element_name(elem_type))
+    if format is not None:
+        return rounded_to(y, format, saturate)
+    if not bits:
+        return y
+    half = 2 ** (bits - 1) if y.dtype.kind == "i" else 0
+    return cast(o.bitwise_and(cast(y, int32) + half, 2**bits - 1) - half, y.dtype)
+
+
+@converts("Cast")
+def to_element(at: OnnxScope, node: OnnxNode) -> Tensor:
+    return as_element(at.tensor(node.inputs[0]), node.attr("to"), bool(node.attr("saturate", 1)))
+
+
+@converts("CastLike")
+def to_element_of(at: OnnxScope, node: OnnxNode) -> Tensor:
+    x, like = at.tensors(node.inputs)
+    elem_type = at.element(node.inputs[1])
+    return as_element(x, elem_type, bool(node.attr("saturate", 1))) if elem_type else converted(x, like.dtype)
+
+
+@converts("BitCast")
+def same_bits(at: OnnxScope, node: OnnxNode) -> Tensor:
+    return o.bitcast(at.tensor(node.inputs[0]), target(node.attr("to")))
+
+
+# -- quantization ------------------------------------------------------------------------------------------------------
+
+
+def along(x: Tensor, like: Tensor, axis: int, block: int = 0) -> Tensor:
+    """Parameters of a quantization in the shape of what is quantized: one for all, one for each place along an axis,
+    or one for each block of places."""
+    if block:
+        return o.repeat(x, block, axis=axis)[tuple(slice(0, size) for size in like.shape)]
+    if (x.ndim == 1 and like.ndim != 1) or x.size != 1:
+        shape: list[Any] = [1] * like.ndim
+        shape[axis] = x.shape[0]
+        return o.reshape(x, tuple(shape)) if x.ndim == 1 else x
+    return o.reshape(x, ())
+
+
+def _parameters(node: OnnxNode, x: Tensor) -> tuple[int, int]:
+    """The axis along which parameters differ, and the places of a block of equal ones."""
+    axis = node.attr("axis", 1)
+    return axis if -x.ndim <= axis < x.ndim else 0, node.attr("block_size", 0)
+
+
+@converts("QuantizeLinear")
+def quantize(at: OnnxScope, node: OnnxNode) -> Tensor:
+    x, scale, zero = at.operands(node, 3)
+    dtype = target(node.attr("output_dtype")) if node.attr("output_dtype") else uint8 if zero is None else zero.dtype
+    if is_integer(dtype):
+        return quantized(x, scale, zero, dtype, *_parameters(node, x), limits=at.limits(node, dtype))
+    format = FORMATS.get(element_name(at.element(node.outputs[0])))
+    if format is None:
+        raise RefusedError(f"a quantization to {dtype.name} is not converted")
+    ratio = cast(x, float32) / along(cast(scale, float32), x, *_parameters(node, x))
+    return rounded_to(ratio, format, bool(node.attr("saturate", 1)))
+
+
+def quantized(
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    dtype: Any,
+    axis: int = 0,
+    block: int = 0,
+    limits: tuple[int, int] | None = None,
+) -> Tensor:
+    """x / scale, rounded half to even, + the zero point, within limits, by default what the dtype has."""
+    wide = o.round(cast(x, float32) / along(cast(scale, float32), x, axis, block))
+    if zero is not None:
+        wide = wide + along(cast(zero, float32), x, axis, block)
+    low, high = limits or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return cast(o.clip(wide, float(low), float(high)), dtype)
+
+
+@converts("DequantizeLinear")
+def dequantize(at: OnnxScope, node: OnnxNode) -> Tensor:
+    x, scale, zero = at.operands(node, 3)
+    place, wide = _parameters(node, x), cast(x, int32) if is_integer(x.dtype) else x
+    if zero is not None and is_integer(x.dtype):
+        wide = wide - along(cast(zero, int32), x, *place)
+    y = cast(wide, float32) * along(cast(scale, float32), x, *place)
+    return cast(y, target(node.attr("output_dtype")) if node.attr("output_dtype") else scale.dtype)
