@@ -319,7 +319,7 @@ INDEXING = [
             ROWS,
             normal(2, 3),
         )
-        for mode in ("sum", "mean", "amax", "amin")
+        for mode in ("sum", "mean", "amax", "amin", "prod")
         for own in (True, False)
     ),
     case("index_add", lambda x, v: x.index_add(0, whole(1, 1), v, alpha=2.0), X, normal(2, 4)),

@@ -16,6 +16,7 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 BOOL = np.dtype(bool)
+MODES = {"sum": "add", "prod": "mul", "mean": "mean", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
 
 
 def _key(at: AtenCall, indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -95,24 +96,23 @@ def _places(x: Tensor, dim: int, index: Tensor) -> tuple[Any, ...]:
     )
 
 
-def written(x: Tensor, dim: int, index: Tensor, src: Any, mode: str) -> Tensor:
+def written(x: Tensor, dim: int, index: Tensor, src: Any, mode: str, include_self: bool = True) -> Tensor:
     """x with updates at indices along one axis; of updates there may be more than indices."""
     if x.ndim == 0:
-        return o.reshape(written(o.reshape(x, (1,)), 0, o.reshape(index, (-1,)), src, mode), ())
+        return o.reshape(written(o.reshape(x, (1,)), 0, o.reshape(index, (-1,)), src, mode, include_self), ())
     if isinstance(src, Tensor) and src.ndim:
         src = src[tuple(slice(0, n) for n in index.shape)] if src.ndim == index.ndim else o.reshape(src, index.shape)
     elif isinstance(src, Tensor):
         src = o.broadcast_to(src, index.shape)
-    return o.scatter(x, _places(x, dim, index), src, mode=mode)
+    return o.scatter(x, _places(x, dim, index), src, mode=mode, include_self=include_self)
 
 
 @converts("scatter")
 def scatter(
     at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None
 ) -> Any:
-    if reduce is not None:
-        raise RefusedError(f"reduce={reduce!r} is not converted")
-    return written(x, dim, index, at.tensor(value) if src is None else src, "set")
+    mode = "set" if reduce is None else MODES[reduce]
+    return written(x, dim, index, at.tensor(value) if src is None else src, mode)
 
 
 @converts("scatter_add")
@@ -121,25 +121,8 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @converts("scatter_reduce")
-def scatter_reduce(
-    at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
-) -> Tensor:
-    modes = {"sum": "add", "amax": "max", "amin": "min", "mean": "add"}
-    if reduce not in modes:
-        raise RefusedError(f"reduce={reduce!r} is not converted")
-    base = x
-    if not include_self:
-        floating = x.dtype.kind == "f"
-        limits: Any = np.finfo(x.dtype) if floating else np.iinfo(x.dtype)
-        first = {"max": -math.inf if floating else limits.min, "min": math.inf if floating else limits.max}
-        base = written(x, dim, index, at.tensor(first.get(modes[reduce], 0)), "set")
-    result = written(base, dim, index, src, modes[reduce])
-    if reduce != "mean":
-        return result
-    ones = o.broadcast_to(at.tensor(1), index.shape)
-    start = o.broadcast_to(at.tensor(1), x.shape)
-    count = written(start if include_self else written(start, dim, index, at.tensor(0), "set"), dim, index, ones, "add")
-    return result / count if x.dtype.kind == "f" else o.floor_divide(result, count)
+def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    return written(x, dim, index, src, MODES[reduce], include_self)
 
 
 @converts("index_add")

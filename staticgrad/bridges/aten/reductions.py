@@ -167,57 +167,25 @@ def cumprod(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return o.cumulative_prod(at.cast(x), dim, dtype=at.dtype) if x.ndim else at.cast(x)
 
 
-def _earlier(x: Tensor, axis: int, step: int, value: Any) -> Tensor:
-    """The elements that stand a number of places earlier on an axis; before its begin the value."""
-    size = x.shape[axis]
-    widths = [(step, 0) if a == axis else (0, 0) for a in range(x.ndim)]
-    return o.pad(x, widths, value)[(*[slice(None)] * axis, slice(0, size))]
-
-
-def _doublings(x: Tensor, dim: int) -> tuple[int, list[int]]:
-    """The axis, and steps that reach from each place to all before it."""
-    axis = dim % x.ndim
-    size = x.shape[axis]
-    if not isinstance(size, int):
-        raise RefusedError("a running extreme along an axis of open size is not converted")
-    return axis, [2**k for k in range(max(size - 1, 0).bit_length())]
-
-
-def _running_extreme(x: Tensor, dim: int, beyond: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-    """The extremes so far and their places, the last of equal ones; the gradient goes to these places."""
-    if x.ndim == 0:
-        return [x, o.zeros((), dtype=np.dtype(np.int64))]
-    axis, steps = _doublings(x, dim)
-    best = o.stop_gradient(x)
-    along = np.arange(int(x.shape[axis])).reshape(-1, *[1] * (x.ndim - axis - 1))
-    places = o.broadcast_to(o.constant(along), x.shape)
-    for step in steps:
-        earlier, place = _earlier(best, axis, step, 0), _earlier(places, axis, step, -1)
-        wins = (place >= 0) & beyond(earlier, best)
-        if x.dtype.kind == "f":
-            wins = ((place >= 0) & o.isnan(earlier) & ~o.isnan(best)) | wins
-        best, places = o.where(wins, earlier, best), o.where(wins, place, places)
-    return [o.take_along_axis(x, places, axis=axis), places]
-
-
 @converts("cummax")
 def cummax(x: Tensor, dim: int) -> list[Tensor]:
-    return _running_extreme(x, dim, o.greater)
+    return _running(o.cummax, x, dim)
 
 
 @converts("cummin")
 def cummin(x: Tensor, dim: int) -> list[Tensor]:
-    return _running_extreme(x, dim, o.less)
+    return _running(o.cummin, x, dim)
+
+
+def _running(function: Callable[..., Any], x: Tensor, dim: int) -> list[Tensor]:
+    if x.ndim == 0:
+        return [x, o.zeros((), dtype=np.dtype(np.int64))]
+    return list(function(x, dim, return_indices=True))
 
 
 @converts("logcumsumexp")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    if x.ndim == 0:
-        return x
-    axis, steps = _doublings(x, dim)
-    for step in steps:
-        x = o.logaddexp(x, _earlier(x, axis, step, -math.inf))
-    return x
+    return o.logcumsumexp(x, dim) if x.ndim else x
 
 
 @converts("sort")

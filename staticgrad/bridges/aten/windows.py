@@ -1,12 +1,12 @@
 """Convolutions, pools, pads and other sizes of images: their converters.
 
-What is one-dimensional is a row of an image. A pool of volumes is one of planes, then one along the depth.
+``im2col``, ``col2im`` and samples on a grid read and write at places that are computed here.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,54 +46,15 @@ def convolution(
     steps, zeros, spread = all_axes(stride, axes), all_axes(padding, axes), all_axes(dilation, axes)
     if not transposed:
         return _convolved(axes, x, weight, bias, steps, zeros, spread, groups)
-    return transposed_convolution(x, weight, bias, steps, zeros, all_axes(output_padding, axes), groups, spread)
+    return _transposed(axes, x, weight, bias, steps, zeros, all_axes(output_padding, axes), groups, spread)
 
 
 def _convolved(axes: int, *operands: Any) -> Tensor:
     return (o.conv1d, o.conv2d, o.conv3d)[axes - 1](*operands)
 
 
-def transposed_convolution(
-    x: Tensor, weight: Tensor, bias: Any, stride: Sizes, padding: Sizes, extra: Sizes, groups: int, dilation: Sizes
-) -> Tensor:
-    axes = weight.ndim - 2
-    if axes == 2:
-        return o.conv_transpose2d(x, weight, bias, stride, padding, extra, groups, dilation)
-    if axes == 1:
-        image = o.conv_transpose2d(
-            o.expand_dims(x, -2), o.expand_dims(weight, -2), bias,
-            (1, *stride), (0, *padding), (0, *extra), groups, (1, *dilation),
-        )  # fmt: skip
-        return o.squeeze(image, -2)
-    return _transposed_volumes(x, weight, bias, stride, padding, extra, groups, dilation)
-
-
-def _transposed_volumes(
-    x: Tensor, weight: Tensor, bias: Any, stride: Sizes, padding: Sizes, extra: Sizes, groups: int, dilation: Sizes
-) -> Tensor:
-    """The sum over the depth of the kernel: planes of the input, transposed with planes of the kernel, stand a step
-    apart."""
-    n, channels, depth = x.shape[:3]
-    outputs, kernel = int(weight.shape[1]) * groups, int(weight.shape[2])
-    step, spread, zeros = stride[0], dilation[0], padding[0]
-    whole = (depth - 1) * step + (kernel - 1) * spread + 1
-    planes = o.reshape(o.moveaxis(x, 2, 1), (n * depth, channels, *x.shape[3:]))
-    total: Tensor | None = None
-    for k in range(kernel):
-        y = o.conv_transpose2d(planes, weight[:, :, k], None, stride[1:], padding[1:], extra[1:], groups, dilation[1:])
-        y = o.moveaxis(o.reshape(y, (n, depth, outputs, *y.shape[2:])), 1, 2)
-        apart = o.reshape(
-            o.pad(o.expand_dims(y, 3), [(0, 0)] * 3 + [(0, step - 1)] + [(0, 0)] * 2),
-            (n, outputs, depth * step, *y.shape[3:]),
-        )[:, :, : (depth - 1) * step + 1]
-        before = k * spread
-        placed = o.pad(apart, [(0, 0)] * 2 + [(before, whole - before - (depth - 1) * step - 1)] + [(0, 0)] * 2)
-        total = placed if total is None else total + placed
-    assert total is not None
-    total = o.pad(total, [(0, 0)] * 2 + [(0, max(extra[0] - zeros, 0))] + [(0, 0)] * 2)
-    size = whole - 2 * zeros + extra[0]
-    total = total[:, :, zeros : zeros + size]
-    return total if bias is None else total + o.reshape(bias, (outputs, 1, 1, 1))
+def _transposed(axes: int, *operands: Any) -> Tensor:
+    return (o.conv_transpose1d, o.conv_transpose2d, o.conv_transpose3d)[axes - 1](*operands)
 
 
 @converts("conv1d", "conv2d", "conv3d")
@@ -117,36 +78,22 @@ def conv_transpose(
     dilation: Any = 1,
 ) -> Tensor:
     axes = weight.ndim - 2
-    batched = x if x.ndim == axes + 2 else o.expand_dims(x, 0)
     steps, zeros, extra, spread = (all_axes(s, axes) for s in (stride, padding, output_padding, dilation))
-    y = transposed_convolution(batched, weight, bias, steps, zeros, extra, groups, spread)
-    return y if x.ndim == axes + 2 else o.squeeze(y, 0)
+    return _transposed(axes, x, weight, bias, steps, zeros, extra, groups, spread)
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def _as_images(x: Tensor, axes: int) -> tuple[Tensor, tuple[Any, ...]]:
-    """(…, the last axes) as (N, 1 or more, …), and the axes in front."""
-    front = x.shape[: x.ndim - axes]
-    return o.reshape(x, (1, math.prod(front), *x.shape[x.ndim - axes :])), front
+def _axes(at: AtenCall) -> int:
+    """The number of axes of windows, from the name of the op."""
+    return int(re.findall(r"(\d)d", at.op)[0])
 
 
-def _pooled(x: Tensor, axes: int, pool: Callable[[Tensor, Sequence[int]], Tensor]) -> Tensor:
-    """``pool`` of images and the numbers of the axes that they have, for signals, images or volumes."""
-    if axes == 2:
-        return pool(x, (0, 1))
-    if axes == 1:
-        return o.squeeze(pool(o.expand_dims(x, -2), (-1, 0)), -2)
-    images, front = _as_images(x, 3)
-    planes = pool(o.reshape(images, (*images.shape[1:],)), (1, 2))  # (N C, D, H, W): the depth stands for channels
-    rows, columns = planes.shape[-2:]
-    deep = pool(o.reshape(planes, (1, *planes.shape[:2], rows * columns)), (0, -1))
-    return o.reshape(deep, (*front, deep.shape[-2], rows, columns))
-
-
-def _of(sizes: Sequence[Any], places: Sequence[int], absent: Any) -> tuple[Any, ...]:
-    return tuple(absent if place < 0 else sizes[place] for place in places)
+def _max_pool(at: AtenCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
+    axes = _axes(at)
+    sizes = all_axes(kernel, axes), all_axes(stride, axes) or None, all_axes(padding, axes), all_axes(dilation, axes)
+    return (o.max_pool1d, o.max_pool2d, o.max_pool3d)[axes - 1](x, *sizes, *rest)
 
 
 @converts("max_pool1d", "max_pool2d", "max_pool3d")
@@ -159,24 +106,12 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    axes = int(at.op[-2])
-    return _max_pool(x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    y = _max_pool(at, x, kernel_size, stride, padding, dilation, ceil_mode, False)
+    assert isinstance(y, Tensor)
+    return y
 
 
-def _max_pool(x: Tensor, axes: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
-    kernel, zeros, spread = all_axes(kernel, axes), all_axes(padding, axes), all_axes(dilation, axes)
-    steps = all_axes(stride, axes) or kernel
-
-    def pool(x: Tensor, on: Sequence[int]) -> Tensor:
-        sizes = _of(kernel, on, 1), _of(steps, on, 1), _of(zeros, on, 0), _of(spread, on, 1)
-        y = o.max_pool2d(x, *sizes, ceil_mode)
-        assert isinstance(y, Tensor)
-        return y
-
-    return _pooled(x, axes, pool)
-
-
-@converts("max_pool1d_with_indices", "max_pool2d_with_indices")
+@converts("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool_with_indices(
     at: AtenCall,
     x: Tensor,
@@ -186,26 +121,7 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Tensor]:
-    axes = 1 if "1d" in at.op else 2
-    kernel, steps = all_axes(kernel_size, axes), all_axes(stride or kernel_size, axes)
-    zeros, spread = all_axes(padding, axes), all_axes(dilation, axes)
-    if axes == 2:
-        return list(o.max_pool2d(x, kernel, steps, zeros, spread, ceil_mode, return_indices=True))
-    row, sizes = o.expand_dims(x, -2), ((1, *kernel), (1, *steps), (0, *zeros), (1, *spread))
-    return [o.squeeze(y, -2) for y in o.max_pool2d(row, *sizes, ceil_mode, return_indices=True)]
-
-
-@converts("max_pool3d_with_indices")
-def max_pool3d_with_indices(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> list[Any]:
-    """The positions are left out: where they are read the program is refused."""
-    return [_max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode), None]
+    return list(_max_pool(at, x, kernel_size, stride, padding, dilation, ceil_mode, True))
 
 
 @converts("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -219,62 +135,25 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """A mean over a volume's window is one of means, since windows are as large at each depth."""
-    axes = int(at.op[-2])
-    kernel, zeros = all_axes(kernel_size, axes), all_axes(padding, axes)
-    steps = all_axes(stride, axes) or kernel
-    y = _pooled(
-        x,
-        axes,
-        lambda x, on: o.avg_pool2d(
-            x,
-            _of(kernel, on, 1),
-            _of(steps, on, 1),
-            _of(zeros, on, 0),
-            ceil_mode,
-            count_include_pad,
-            None if divisor_override is None else 1,
-        ),
-    )
-    return y if divisor_override is None else y / divisor_override
+    axes = _axes(at)
+    sizes = all_axes(kernel_size, axes), all_axes(stride, axes) or None, all_axes(padding, axes)
+    if axes == 1:
+        return o.avg_pool1d(x, *sizes, ceil_mode, count_include_pad)
+    return (o.avg_pool2d, o.avg_pool3d)[axes - 2](x, *sizes, ceil_mode, count_include_pad, divisor_override)
 
 
-@converts("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+@converts(
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+)  # fmt: skip
 def adaptive_avg_pool(at: AtenCall, x: Tensor, output_size: Any) -> Tensor:
-    axes = int(at.op[-2])
-    return _pooled(x, axes, lambda x, on: o.adaptive_avg_pool2d(x, _of(output_size, on, None)))
-
-
-@converts("adaptive_avg_pool3d", "_adaptive_avg_pool3d")
-def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
-    return _pooled(x, 3, lambda x, on: o.adaptive_avg_pool2d(x, _of(output_size, on, None)))
-
-
-def _shares(size: int, count: int) -> Any:
-    """(count, most) places of windows that share an axis out evenly; a shorter one repeats its last."""
-    starts = np.arange(count) * size // count
-    ends = -(-(np.arange(count) + 1) * size // count)
-    most = int((ends - starts).max())
-    return np.minimum(starts[:, None] + np.arange(most), ends[:, None] - 1)
+    pools = o.adaptive_avg_pool1d, o.adaptive_avg_pool2d, o.adaptive_avg_pool3d
+    return pools[_axes(at) - 1](x, all_axes(output_size, _axes(at)))
 
 
 @converts("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def adaptive_max_pool(x: Tensor, output_size: Any) -> list[Tensor]:
-    """The first of the greatest elements of each window, and its place in the image."""
-    axes = len(output_size)
-    sizes = [int(n) for n in x.shape[x.ndim - axes :]]
-    shares = [_shares(size, count) for size, count in zip(sizes, output_size, strict=True)]
-    y, place = x, np.zeros((), np.int64)
-    for axis, (size, share) in enumerate(zip(sizes, shares, strict=True)):
-        y = o.take(y, share, axis=x.ndim - axes + 2 * axis)
-        place = place[..., None, None] * size + share
-    order = [*range(x.ndim - axes), *range(x.ndim - axes, y.ndim, 2), *range(x.ndim - axes + 1, y.ndim, 2)]
-    windows = o.permute_dims(y, tuple(order))
-    flat = o.reshape(windows, (*windows.shape[: x.ndim], -1))
-    best = o.argmax(flat, -1, keepdims=True)
-    places = place.transpose([*range(0, 2 * axes, 2), *range(1, 2 * axes, 2)]).reshape(*output_size, -1)
-    found = o.take_along_axis(o.broadcast_to(o.constant(places), flat.shape), best, axis=-1)
-    return [o.squeeze(o.take_along_axis(flat, best, axis=-1), -1), o.squeeze(found, -1)]
+def adaptive_max_pool(at: AtenCall, x: Tensor, output_size: Any) -> list[Tensor]:
+    pools = o.adaptive_max_pool1d, o.adaptive_max_pool2d, o.adaptive_max_pool3d
+    return list(pools[_axes(at) - 1](x, all_axes(output_size, _axes(at)), True))
 
 
 # -- pads and sizes ----------------------------------------------------------------------------------------------------
