@@ -25,6 +25,7 @@ from staticgrad.bridges.aten import CONVERTERS  # noqa: E402
 from staticgrad.torch import convert  # noqa: E402
 
 CASES = FAMILIES | LAYERS
+QUICK = ("MLP", "LeNet", "ResNet", "BERT", "GPT-2", "Llama", "LSTM", "autoencoder")  # others take the wide lane
 TOLERANCES = {np.dtype("float64"): 1e-9, np.dtype("float32"): 2e-5, np.dtype("float16"): 2e-3}
 
 
@@ -151,7 +152,9 @@ def same_as_pytorch(model: Any, given: Sequence[Any]) -> None:
         close(values[name].numpy(), want, name)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.wide) for name in MODELS]
+)
 def test_a_model_computes_what_it_does_in_pytorch(name: str) -> None:
     model, given = made(name)
     same_as_pytorch(model, given)
@@ -451,3 +454,73 @@ def test_core_aten_is_converted_but_for_complex_numbers_and_shapes_by_values() -
     missing = core_names() - set(CONVERTERS)
     written_in_place = {"resize_", "sym_is_contiguous"}  # they do not come through functionalization
     assert missing - written_in_place == {"_fft_c2r", "_fft_r2c", "nonzero"}
+
+
+class Loops(nn.Module):
+    """Loops of the kinds that ``torch.export`` keeps."""
+
+    def forward(self, x: Any) -> Any:
+        def doubled(n: Any, y: Any) -> Any:
+            return n + 1, y * 2
+
+        count, grown = torch.while_loop(lambda n, y: (n < 9) & (y.sum() < 20), doubled, (torch.tensor(0), x))
+        return count, grown
+
+
+def test_while_loops_run_as_in_pytorch() -> None:
+    given = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    (x,) = placeholders([given])
+    count, grown = convert(Loops(), given)(x)
+    for scale in (1, 8):
+        got = sg.Session().run([count, grown], {x: scale * given.numpy()})
+        for actual, want in zip(got, Loops()(scale * given)):
+            close(actual, want)
+
+
+def test_scans_and_maps_run_as_in_pytorch() -> None:
+    from torch._higher_order_ops import map as torch_map
+    from torch._higher_order_ops import scan as torch_scan
+
+    class Folds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rate = nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x: Any) -> Any:
+            def step(carry: Any, row: Any) -> Any:
+                new = carry * self.rate + row.sin()
+                return new, new * 2
+
+            end, rows = torch_scan(step, torch.zeros(3, dtype=x.dtype), x)
+            return end, rows, torch_map(lambda row: row.cos() * self.rate, x)
+
+    same_as_pytorch(Folds().double(), [torch.randn(5, 3, dtype=torch.float64)])
+
+
+def test_random_tensors_have_pytorchs_distributions() -> None:
+    class Draws(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (
+                torch.rand(2000), torch.randn_like(x), torch.randint(3, 7, (2000,)), torch.bernoulli(x * 0 + 0.25),
+                torch.randperm(50), x + torch.rand_like(x) * 0,
+            )  # fmt: skip
+
+    x = torch.zeros(2000, dtype=torch.float64)
+    uniform, normal, integers, coins, order, same = sg.Session().run(convert(Draws(), x)(x))
+    assert (uniform.dtype, normal.dtype, integers.dtype) == (np.float32, np.float64, np.int64)
+    assert abs(uniform.mean() - 0.5) < 0.05
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert abs(normal.mean()) < 0.1
+    assert abs(normal.std() - 1) < 0.1
+    assert set(integers) == {3, 4, 5, 6}
+    assert set(coins) == {0, 1}
+    assert abs(coins.mean() - 0.25) < 0.05
+    assert sorted(order) == list(range(50))
+    assert not same.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CASES)
+def test_ops_agree_in_float32(family: str) -> None:
+    agree(CASES[family], torch.float32, 2e-3)

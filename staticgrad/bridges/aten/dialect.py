@@ -300,7 +300,8 @@ def body_of(graph: fx.Graph) -> SourceBody:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")
     calls = [node for node in graph.nodes if node.op == "call_function"]
-    return SourceBody(inputs, calls, list(output.args[0]) if isinstance(output.args[0], (list, tuple)) else [])
+    given = output.args[0]
+    return SourceBody(inputs, calls, list(given) if isinstance(given, (list, tuple)) else [given])
 
 
 def _on_sizes(scope: SourceScope, node: fx.Node) -> list[Any]:
