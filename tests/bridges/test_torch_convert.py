@@ -361,9 +361,10 @@ def test_gradients_stop_where_pytorch_has_none() -> None:
                 with torch.enable_grad():
                     free = x * fixed
                 rounded = x.round()
-            return x * fixed + free * 3 + (x + (rounded - x).detach())
+                greatest, place = x.topk(2)
+            return x * fixed + free * 3 + (x + (rounded - x).detach()) + greatest.sum() + place
 
-    x = torch.tensor([0.3, 1.2, -0.7], dtype=torch.float64)
+    x = torch.tensor([0.3, 1.2], dtype=torch.float64)
     same_as_pytorch(Stopped(), [x])
 
 
@@ -524,3 +525,52 @@ def test_random_tensors_have_pytorchs_distributions() -> None:
 @pytest.mark.parametrize("family", CASES)
 def test_ops_agree_in_float32(family: str) -> None:
     agree(CASES[family], torch.float32, 2e-3)
+
+
+class Steep(torch.autograd.Function):
+    """Rounds with a slope of its own, and counts what is above a threshold."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, scale: Any, threshold: float) -> Any:
+        ctx.save_for_backward(x, scale)
+        ctx.threshold = threshold
+        above = (x > threshold).sum()
+        ctx.mark_non_differentiable(above)
+        return (x * scale).round(), x + 1, above
+
+    @staticmethod
+    def backward(ctx: Any, g: Any, h: Any, _: Any) -> Any:
+        x, scale = ctx.saved_tensors
+        slope = torch.where(x > ctx.threshold, 3.0, 0.5)
+        return g * slope * scale - h, (g * x).sum(), None
+
+
+class Apart(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g.clamp(-0.5, 0.5) * ctx.saved_tensors[0]
+
+
+def test_rules_of_autograd_functions_are_kept() -> None:
+    class Rules(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Any) -> Any:
+            rounded, more, above = Steep.apply(x.sin() * 3, self.scale, 0.2)
+            with torch.no_grad():
+                fixed = Apart.apply(x)
+            return Apart.apply(rounded / 4) * more + above + fixed, rounded.sum()
+
+    apply = torch.autograd.Function.apply
+    same_as_pytorch(Rules().double(), [torch.randn(5, dtype=torch.float64)])
+    assert torch.autograd.Function.apply == apply

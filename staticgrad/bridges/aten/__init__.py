@@ -14,6 +14,7 @@ from staticgrad.bridges.aten import (
     neural,
     recurrent,
     reductions,
+    rules,
     views,
     windows,
 )
@@ -22,5 +23,5 @@ from staticgrad.bridges.aten.module import ExportedModule, convert
 
 __all__ = [
     "CONVERTERS", "ExportedModule", "backwards", "control", "convert", "elementwise", "indexing", "matrices", "neural",
-    "recurrent", "reductions", "views", "windows",
+    "recurrent", "reductions", "rules", "views", "windows",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ a ``detach`` before.
 from __future__ import annotations
 
 import copy
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from staticgrad.base.errors import GraphError
 from staticgrad.bridges.aten.dialect import CONVERTERS, op_key
+from staticgrad.bridges.aten.rules import rules_kept
 
 NO_GRAD = "wrap_with_set_grad_enabled"
 # Ops with a converter that PyTorch's rules take apart only for backends of its own.
@@ -41,7 +43,8 @@ def export(
     try:
         with known:
             warnings.simplefilter("ignore")
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+            with rules_kept():
+                return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise GraphError(f"convert: torch.export cannot export {type(module).__name__}: {error}") from error
     finally:
@@ -87,7 +90,7 @@ def _detach(module: fx.GraphModule, enabled: bool) -> None:
         if NO_GRAD in str(node.target):
             body = getattr(module, node.args[1].target)
             _detach(body, node.args[0])
-        elif not enabled and _gives_floats(node) and not node.target._schema.is_mutable:
+        elif not enabled and _gives_floats(node):
             with module.graph.inserting_after(node):
                 stopped = module.graph.call_function(torch.ops.aten.detach.default, (node,))
             stopped.meta = dict(node.meta)
@@ -96,10 +99,17 @@ def _detach(module: fx.GraphModule, enabled: bool) -> None:
 
 
 def _gives_floats(node: fx.Node) -> bool:
+    """True if a call makes a floating tensor, or takes it out of several that an op makes."""
     value = node.meta.get("val")
-    return (
-        isinstance(node.target, torch._ops.OpOverload) and isinstance(value, torch.Tensor) and value.is_floating_point()
-    )
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    if node.target is operator.getitem:
+        return _is_op(node.args[0])
+    return _is_op(node) and not node.target._schema.is_mutable
+
+
+def _is_op(node: Any) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload)
 
 
 def state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
