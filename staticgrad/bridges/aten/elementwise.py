@@ -35,7 +35,8 @@ PLAIN = {
 # Of two operands in the dtype of the result.
 ARITHMETIC = {
     "mul": "multiply", "atan2": "atan2", "maximum": "maximum", "minimum": "minimum", "remainder": "remainder",
-    "hypot": "hypot", "logaddexp": "logaddexp", "copysign": "copysign", "xlogy": "xlogy", "special_xlog1py": "xlog1py",
+    "hypot": "hypot", "nextafter": "nextafter",
+    "logaddexp": "logaddexp", "copysign": "copysign", "xlogy": "xlogy", "special_xlog1py": "xlog1py",
     "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
     "bitwise_left_shift": "bitwise_left_shift", "bitwise_right_shift": "bitwise_right_shift",
     "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift",
@@ -201,6 +202,11 @@ def where(at: AtenCall, condition: Tensor, x: Any, other: Any) -> Tensor:
 @converts("masked_fill")
 def masked_fill(at: AtenCall, x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return o.where(mask, at.tensor(value), x)
+
+
+@converts("ldexp")
+def ldexp(at: AtenCall, x: Any, other: Any) -> Tensor:
+    return at.tensor(x) * o.exp2(at.tensor(other))
 
 
 @converts("lerp")

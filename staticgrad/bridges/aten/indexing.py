@@ -130,6 +130,17 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1
     return o.scatter(x, keyed(x.ndim, dim, index), source if alpha == 1 else source * alpha, mode="add")
 
 
+@converts("index_reduce")
+def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    return o.scatter(x, keyed(x.ndim, dim, index), source, mode=MODES[reduce], include_self=include_self)
+
+
+@converts("put")
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    flat = o.scatter(o.reshape(x, (-1,)), (index,), source, mode="add" if accumulate else "set")
+    return o.reshape(flat, x.shape)
+
+
 @converts("index_copy")
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return o.scatter(x, keyed(x.ndim, dim, index), source)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.aten.dialect import AtenCall, converts
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
@@ -142,3 +143,68 @@ def expm(x: Tensor) -> Tensor:
 @converts("linalg_cross")
 def cross(x: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     return o.cross(x, other, axis=dim)
+
+
+@converts("cholesky")
+def plain_cholesky(x: Tensor, upper: bool = False) -> Tensor:
+    return o.cholesky(x, upper=upper)
+
+
+@converts("cholesky_solve")
+def cholesky_solve(x: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    lower = o.swapaxes(input2, -1, -2) if upper else input2
+    return o.solve_triangular(o.swapaxes(lower, -1, -2), o.solve_triangular(lower, x), upper=True)
+
+
+@converts("cholesky_inverse")
+def cholesky_inverse(x: Tensor, upper: bool = False) -> Tensor:
+    return cholesky_solve(o.broadcast_to(o.eye(x.shape[-1], dtype=x.dtype), x.shape), x, upper)
+
+
+@converts("linalg_lu")
+def lu(A: Tensor, pivot: bool = True) -> list[Tensor]:
+    if not pivot:
+        raise RefusedError("an elimination without pivots is not converted")
+    return list(o.lu(A))
+
+
+@converts("linalg_lu_factor_ex")
+def lu_factor(A: Tensor, pivot: bool = True, check_errors: bool = False) -> list[Tensor]:
+    """PyTorch counts rows from 1, in int32."""
+    if not pivot:
+        raise RefusedError("an elimination without pivots is not converted")
+    factors = o.lu_factor(A)
+    return [factors.LU, cast(factors.pivots + 1, np.int32), _no_failure(A)]
+
+
+@converts("linalg_lu_solve")
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool = True, adjoint: bool = False) -> Tensor:
+    order = o.pivots_to_permutation(cast(pivots, np.int64) - 1)
+    if left:
+        return o.lu_solve(LU, order, B, transposed=adjoint)
+    return o.swapaxes(o.lu_solve(LU, order, o.swapaxes(B, -1, -2), transposed=not adjoint), -1, -2)
+
+
+@converts("lu_unpack")
+def lu_unpack(
+    LU_data: Tensor,
+    LU_pivots: Tensor,
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+) -> list[Tensor]:
+    rows, columns = (int(n) for n in LU_data.shape[-2:])
+    k = min(rows, columns)
+    order = o.pivots_to_permutation(cast(LU_pivots, np.int64) - 1, rows)
+    places = o.swapaxes(o.one_hot(order, rows, dtype=LU_data.dtype), -1, -2)
+    lower = o.tril(LU_data[..., :k], k=-1) + o.eye(rows, k, dtype=LU_data.dtype)
+    return [places, lower, o.triu(LU_data[..., :k, :])]
+
+
+@converts("linalg_householder_product")
+def householder_product(x: Tensor, tau: Tensor) -> Tensor:
+    return o.householder_product(x, tau)
+
+
+@converts("dist")
+def dist(x: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
+    return o.vector_norm(x - other, ord=float(p))

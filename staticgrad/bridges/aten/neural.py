@@ -233,6 +233,15 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> list[Tensor]:
     return [o.apply_dropout(x, keep, p), keep]
 
 
+@converts("rrelu_with_noise_functional")
+def rrelu(x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False) -> list[Tensor]:
+    """A leaky ReLU; in training each element has a slope of its own, which is the second result."""
+    if not training:
+        return [o.leaky_relu(x, (lower + upper) / 2), noise]
+    slopes = o.where(x >= 0, 1.0, randoms.uniform(x.shape, lower, upper, dtype=x.dtype))
+    return [x * slopes, slopes]
+
+
 def _size(x: Any, size: Any) -> tuple[Size, ...]:
     return tuple(x.shape if size is None else size)
 

@@ -84,12 +84,16 @@ def _extreme(
 
 
 @converts("max")
-def max_(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def max_(at: AtenCall, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Any:
+    if other is not None:
+        return o.maximum(at.tensor(x), at.tensor(other))
     return _extreme(o.max, o.argmax, x, dim, keepdim)
 
 
 @converts("min")
-def min_(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def min_(at: AtenCall, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Any:
+    if other is not None:
+        return o.minimum(at.tensor(x), at.tensor(other))
     return _extreme(o.min, o.argmin, x, dim, keepdim)
 
 
@@ -203,6 +207,8 @@ def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: Any = No
 
 @converts("topk")
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
+    if x.ndim == 0:
+        return [x, o.zeros((), dtype=np.dtype(np.int64))]
     return list(o.topk(x, k, dim, largest, sorted))
 
 

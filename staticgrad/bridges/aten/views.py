@@ -52,12 +52,12 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
     return o.reshape(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
 
 
-@converts("permute")
+@converts("permute", "permute_copy")
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     return o.permute_dims(x, tuple(d % x.ndim for d in dims)) if x.ndim else x
 
 
-@converts("transpose")
+@converts("transpose", "transpose_copy")
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     return o.swapaxes(x, dim0, dim1) if x.ndim else x
 
@@ -67,7 +67,7 @@ def t(x: Tensor) -> Tensor:
     return o.swapaxes(x, 0, 1) if x.ndim == 2 else x
 
 
-@converts("expand")
+@converts("expand", "expand_copy")
 def expand(x: Tensor, size: Sequence[Size]) -> Tensor:
     added = len(size) - x.ndim
     sizes = [x.shape[a - added] if isinstance(s, int) and s == -1 else s for a, s in enumerate(size)]
@@ -79,12 +79,12 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
     return o.broadcast_to(x, other.shape)
 
 
-@converts("select")
+@converts("select", "select_copy")
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     return x[keyed(x.ndim, dim, index)]
 
 
-@converts("slice")
+@converts("slice", "slice_copy")
 def slice_(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     return x[keyed(x.ndim, dim, bounds(start, end, step))]
 
@@ -94,19 +94,19 @@ def bounds(start: Any, end: Any, step: int) -> slice:
     return slice(start, None if isinstance(end, int) and end >= 2**63 - 1 else end, step)
 
 
-@converts("narrow")
+@converts("narrow", "narrow_copy")
 def narrow(x: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     return x[keyed(x.ndim, dim, slice(start, start + length))]
 
 
-@converts("squeeze")
+@converts("squeeze", "squeeze_copy")
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
     dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = tuple({d % x.ndim for d in dims if x.shape[d] == 1}) if x.ndim else ()
     return o.squeeze(x, axes) if axes else x
 
 
-@converts("unsqueeze")
+@converts("unsqueeze", "unsqueeze_copy")
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     return o.expand_dims(x, dim)
 
@@ -116,12 +116,12 @@ def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
     return o.moveaxis(x, *(tuple(d) if isinstance(d, list) else d for d in (source, destination)))
 
 
-@converts("diagonal")
+@converts("diagonal", "diagonal_copy")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     return o.diagonal(o.moveaxis(x, (dim1, dim2), (-2, -1)), offset=offset)
 
 
-@converts("unfold")
+@converts("unfold", "unfold_copy")
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     dimension %= max(x.ndim, 1)
     count = (_known(x.shape[dimension], "unfold") - size) // step + 1
@@ -135,7 +135,7 @@ def _known(size: Size, what: str) -> int:
     return size
 
 
-@converts("as_strided")
+@converts("as_strided", "as_strided_copy")
 def as_strided(at: AtenCall, x: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     """Elements of x at the places that strides say. Its own strides have to be those of a dense tensor, in any order
     of axes, since what lies beside x in memory is not known."""
@@ -183,7 +183,7 @@ def stack(at: AtenCall, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return o.stack([at.cast(x) for x in tensors], axis=dim)
 
 
-@converts("split_with_sizes", "split")
+@converts("split_with_sizes", "split", "split_copy", "split_with_sizes_copy")
 def split(x: Tensor, split_size: Any = None, split_sizes: Any = None, dim: int = 0) -> list[Tensor]:
     parts = split_sizes if split_sizes is not None else split_size
     if isinstance(parts, int):
@@ -201,7 +201,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     return split(x, -(-_known(x.shape[dim], "chunk") // chunks), dim=dim)
 
 
-@converts("unbind")
+@converts("unbind", "unbind_copy")
 def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return list(o.unstack(x, axis=dim))
 
