@@ -1,5 +1,6 @@
-"""Executables as JAX functions: ``staticgrad.jax.wrap``."""
+"""JAX, both ways: ``convert`` and ``jit`` bring functions of JAX here, ``wrap`` makes executables functions of JAX."""
 
 from staticgrad.bridges.jax import JaxFunction, wrap
+from staticgrad.bridges.jaxpr import CompiledFunction, convert, jit
 
-__all__ = ["JaxFunction", "wrap"]
+__all__ = ["CompiledFunction", "JaxFunction", "convert", "jit", "wrap"]

@@ -68,11 +68,12 @@ class RefusedError(UnsupportedError):
         needs: Any = None,
         *,
         name: str = "",
+        shown: str = "",
         ops: Sequence[UnsupportedOp] = (),
         source: SourceLine | None = None,
     ) -> None:
         self.reason, self.node, self.needs = reason, node, needs
-        super().__init__(f"{name} ({node}): {reason}" if name else reason, ops=ops, source=source)
+        super().__init__(f"{name} ({shown}): {reason}" if name else reason, ops=ops, source=source)
 
 
 @frozen
@@ -146,6 +147,10 @@ class Dialect(ABC):
         """The key of a node's op in the table."""
         return self.name(node)
 
+    def shown(self, node: Any) -> str:
+        """A node as text in messages."""
+        return str(node)
+
     def operands(self, node: Any) -> Sequence[Any]:
         """The variables that a node reads."""
         return list(node.inputs)
@@ -208,10 +213,10 @@ class Dialect(ABC):
 
     def refusal(self, found: Sequence[Objection]) -> RefusedError:
         """One error for several objections."""
-        nodes: dict[tuple[str, str], list[Any]] = {}
+        ops_found: dict[tuple[str, str], list[Objection]] = {}
         for each in found:
-            nodes.setdefault((each.name, each.reason), []).append(each.node)
-        ops = [UnsupportedOp(*op, len(applied), self._sources(applied)) for op, applied in nodes.items()]
+            ops_found.setdefault((each.name, each.reason), []).append(each)
+        ops = [UnsupportedOp(*op, len(each), self._sources(each)) for op, each in ops_found.items()]
         text = "\n  ".join([f"{self.system}: the program has ops that are not supported here", *map(str, ops)])
         return RefusedError(text, found[0].outer, ops=ops)
 
@@ -220,10 +225,11 @@ class Dialect(ABC):
         inner = "" if error.node is None or error.node is node else f"{self.name(error.node)}: "
         source = error.source if error.source is not None else self.source(node)
         op = UnsupportedOp(self.name(node), inner + error.reason, 1, () if source is None else (source,))
-        return RefusedError(op.reason, node, error.needs, name=op.name, ops=[op], source=source)
+        return RefusedError(op.reason, node, error.needs, name=op.name, shown=self.shown(node), ops=[op], source=source)
 
-    def _sources(self, nodes: Iterable[Any]) -> tuple[SourceLine, ...]:
-        lines = [self.source(node) for node in nodes]
+    def _sources(self, found: Iterable[Objection]) -> tuple[SourceLine, ...]:
+        """The lines of nodes, or of the outer nodes where the source knows no lines inside."""
+        lines = [self.source(each.node) or self.source(each.outer) for each in found]
         return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
@@ -319,7 +325,7 @@ class SourceScope:
         except RefusedError as error:
             raise dialect.refused_at(node, error) from error
         except Exception as error:
-            error.add_note(f"in the conversion of {dialect.system}'s node {node}")
+            error.add_note(f"in the conversion of {dialect.system}'s node {dialect.shown(node)}")
             raise
         self.values.update(zip(dialect.results(node), checked))
 

@@ -39,7 +39,7 @@ ONLY_IN = {
     "safetensors": (),
     "mpi4py": ("staticgrad.base.world",),
     "torch": ("staticgrad.bridges.torch", "staticgrad.bridges.aten"),
-    "jax": ("staticgrad.bridges.jax",),
+    "jax": ("staticgrad.bridges.jax", "staticgrad.bridges.jaxpr"),
     "onnx": ("staticgrad.bridges.onnx",),
     "pytensor": ("staticgrad.bridges.pytensor", "staticgrad.bridges.pymc"),
     "pymc": ("staticgrad.bridges.pymc",),

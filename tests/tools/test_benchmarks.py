@@ -26,7 +26,7 @@ from staticgrad.tools import cli
 HERE = ROOT / "benchmarks"
 TOOLS = (
     "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "gemm", "growing",
-    "hot_functions", "interpreters",
+    "from_jax", "hot_functions", "interpreters",
     "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
@@ -437,6 +437,15 @@ def test_hot_functions_of_ours_give_what_jax_gives(tools: Any, name: str) -> Non
     rows = tools.hot_functions.rows_of(name, replace(program, variants=program.variants[:1]), 0.0)
     assert [row["by"] for row in rows[1:3]] == ["step", "whole"]
     assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_converted_functions_are_timed_beside_jax(tools: Any) -> None:
+    pytest.importorskip("jax")
+    row = tools.from_jax.measure("logistic_regression", 0, 1, 0.0)
+    assert row["difference"] < 1e-12
+    text = tools.from_jax.table([row, {**row, "size": 1, "function": "other"}], {"staticgrad": 0.1, "jax": 0.4})
+    assert "| `logistic_regression` | small |" in text
+    assert "Import: 0.10 s, JAX 0.40 s, ratio 0.25." in text
 
 
 def test_hot_functions_times_nothing_but_right_values(tools: Any) -> None:

@@ -1,0 +1,137 @@
+"""Derivatives by JAX's own rules: of functions with custom ones, and of primitives whose rules say more than their
+values.
+
+The rule of an equation is what ``jax.jvp`` or ``jax.vjp`` makes of it as a function, traced when a derivative is
+declared. So custom rules are read by the public interface alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.bridges.arrays import as_tensors
+from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.jaxpr import versions
+from staticgrad.bridges.jaxpr.conversion import JAX, JaxScope, body_of
+from staticgrad.bridges.jaxpr.versions import jax
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+
+
+class JaxRule:
+    """The rule of an equation, traced once.
+
+    Attributes:
+        variables: what the equation reads.
+        moving: for each of them, whether there are derivatives by it: it is floating, and no value from around the
+            function, by which JAX derives no custom rule.
+    """
+
+    def __init__(self, node: Any) -> None:
+        self._function, self.variables = versions.function_of(node)
+        own = node.invars[node.params.get("num_consts", 0) :]
+        given = {v for v in own if not versions.is_literal(v)}
+        self.moving = [_is_floating(v) and v in given for v in self.variables]
+        self._results = [_is_floating(v) for v in node.outvars]
+        self._node = node
+        self._traced: dict[bool, Any] = {}
+
+    def forward(self, at: JaxScope, primals: Sequence[Any], tangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """The tangent of each result, of those of all operands."""
+        found: list[Tensor | None] = self._spread(at, True, self._results, [*primals, *_chosen(tangents, self.moving)])
+        return found
+
+    def backward(self, at: JaxScope, primals: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """The cotangent of each operand, of those of all results."""
+        found: list[Tensor | None] = self._spread(
+            at, False, self.moving, [*primals, *_chosen(cotangents, self._results)]
+        )
+        return found
+
+    def _spread(self, at: JaxScope, forward: bool, places: Sequence[bool], values: Sequence[Any]) -> Any:
+        if forward not in self._traced:
+            self._traced[forward] = self._trace(self._pushed if forward else self._pulled, forward)
+        found = iter(as_tensors(at.run(self._traced[forward], values)))
+        return [next(found) if floats else None for floats in places]
+
+    def _trace(self, rule: Callable[..., Any], forward: bool) -> Any:
+        given = self.variables if forward else self._node.outvars
+        moving = _chosen(given, self.moving if forward else self._results)
+        body = jax.make_jaxpr(rule)(*([_spec(v) for v in variables] for variables in (self.variables, moving)))
+        if any(versions.is_traced(value) for value in body.consts):
+            name = JAX.name(self._node)
+            raise RefusedError(f"{name}: its rule reads a value that is computed around it: make it an argument")
+        JAX.require(body_of(body.jaxpr))
+        return body
+
+    def _of_moving(self, primals: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The floating results as a function of the operands that move, and these."""
+
+        def function(*moving: Any) -> list[Any]:
+            given = iter(moving)
+            operands = [next(given) if moves else x for x, moves in zip(primals, self.moving, strict=True)]
+            return _chosen(self._function(*operands), self._results)
+
+        return function, _chosen(primals, self.moving)
+
+    def _pushed(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        return jax.jvp(*self._of_moving(primals), list(tangents))[1]  # type: ignore[no-any-return]
+
+    def _pulled(self, primals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        function, moving = self._of_moving(primals)
+        return list(jax.vjp(function, *moving)[1](list(cotangents)))
+
+
+def _is_floating(variable: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(variable.aval.dtype, np.floating))
+
+
+def _spec(variable: Any) -> Any:
+    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+
+
+def _chosen(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
+    return [value for value, wanted in zip(values, chosen, strict=True) if wanted]
+
+
+def ruled(at: JaxScope, node: Any, made: Callable[[], Sequence[Any]], *, reverse: bool = False) -> list[Any]:
+    """The results of ``made``, with the derivative that JAX has for the node.
+
+    Args:
+        reverse: True to have JAX's rule for cotangents, else the one for tangents, which is transposed here.
+    """
+    rule = JaxRule(node)
+    values = [at.value(v) for v in rule.variables]
+    operands = [x for x in values if isinstance(x, Tensor)]
+    if not any(x.dtype.kind == "f" or x.dtype.name == "bfloat16" for x in operands):
+        return list(made())
+
+    @o.custom_gradient
+    def function(*operands: Tensor) -> Any:
+        def pull(*cotangents: Tensor) -> list[Tensor | None]:
+            found = rule.backward(at, values, cotangents)
+            return [ct for ct, x in zip(found, values) if isinstance(x, Tensor)]
+
+        def push(*tangents: Tensor) -> list[Tensor | None]:
+            given = iter(tangents)
+            moved = [next(given) if isinstance(x, Tensor) else _zeros(x) for x in values]
+            return rule.forward(at, values, moved)
+
+        results = as_tensors(made())
+        return (results, pull) if reverse else (results, None, push)
+
+    function.__name__ = at.dialect.name(node)
+    return list(function(*operands))
+
+
+def ruled_tensor(at: JaxScope, node: Any, made: Callable[[], Tensor]) -> Tensor:
+    """The lone result of ``made``, with the derivative that JAX has for the node."""
+    (result,) = as_tensors(ruled(at, node, lambda: [made()]))
+    return result
+
+
+def _zeros(x: np.ndarray) -> Tensor:
+    return o.zeros(x.shape, dtype=x.dtype)
