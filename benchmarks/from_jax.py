@@ -84,7 +84,9 @@ def measure(name: str, size: int, rounds: int, seconds: float) -> dict[str, Any]
     theirs = [np.asarray(value), *map(np.asarray, found)]
     others = time.process_time() - start
 
-    wrong = max(float(np.max(np.abs(a - b), initial=0) / (1 + np.max(np.abs(b), initial=0))) for a, b in zip(mine, theirs))
+    wrong = max(
+        float(np.max(np.abs(a - b), initial=0) / (1 + np.max(np.abs(b), initial=0))) for a, b in zip(mine, theirs)
+    )
     figures = {"function": name, "size": size, "difference": wrong, "setup": ours, "setup_jax": others}
     if wrong > 1e-8:
         return figures | {"wrong": True}

@@ -18,7 +18,6 @@ import numpy as np
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import int64
 from staticgrad.bridges.arrays import as_tensor
-from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.views import clipped, deeper
 from staticgrad.graph.graph import Tensor

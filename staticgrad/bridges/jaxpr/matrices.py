@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import dtype_of
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
