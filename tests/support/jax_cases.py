@@ -514,6 +514,21 @@ MATRICES = [
     JaxCase(
         "householder_product", lambda a, t: lax.linalg.householder_product(a, t), [normal(4, 2), between(0.5, 1, 2)], 0
     ),
+    JaxCase(
+        "cholesky_update", lambda r, w: lax.linalg.cholesky_update(jnp.linalg.cholesky(r).T, w), [SPD, normal(3)], 0
+    ),
+    JaxCase(
+        "symmetric_product",
+        lambda a, c: lax.linalg.symmetric_product(a, c, alpha=2.0, beta=0.5, symmetrize_output=True),
+        [X, SPD],
+        0,
+    ),
+    JaxCase(
+        "ragged_dot",
+        lambda x, w: lax.ragged_dot(x, w, jnp.array([2, 0, 3], jnp.int32)),
+        [normal(5, 2), normal(3, 2, 4)],
+        1,
+    ),
     JaxCase("cg", lambda a, b: jax.scipy.sparse.linalg.cg(lambda x: a @ x, b)[0], [SPD, normal(3)], 0, 1e5),
 ]
 

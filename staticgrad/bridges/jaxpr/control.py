@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import as_tensors
+from staticgrad.bridges.jaxpr import versions
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.rules import ruled
 from staticgrad.bridges.jaxpr.views import deeper
@@ -72,9 +73,22 @@ def same(at: JaxScope, node: Any) -> list[Any]:
     return _values(at, node)
 
 
-@converts("device_put", "name")
+@converts("device_put", "name", "stage")
 def placed(at: JaxScope, node: Any) -> list[Any]:
     return _values(at, node)
+
+
+@converts(*(name for name in versions.DEFINITIONS if versions.definition_of(name) is not None))
+def defined(at: JaxScope, node: Any) -> list[Any]:
+    """A primitive as the function of JAX by which JAX defines it."""
+    definition = versions.definition_of(at.dialect.name(node))
+    assert definition is not None
+    return at.run_function(lambda *xs: definition(*xs, **node.params), node)
+
+
+@converts("dce_sink")
+def sink(at: JaxScope, node: Any) -> list[Any]:
+    return []
 
 
 @converts("cond")

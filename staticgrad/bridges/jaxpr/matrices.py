@@ -23,8 +23,8 @@ def one_triangle(x: Tensor, lower: bool) -> Tensor:
 
 @converts("cholesky")
 def cholesky(at: JaxScope, node: Any) -> Tensor:
-    """Of the lower triangle; a matrix that is not positive definite has a factor of NaN in all of it. JAX's slopes are
-    ours where the matrix was made symmetric."""
+    """The factor by the lower triangle, all NaN if there is none. JAX's slopes are ours where the matrix was made
+    symmetric."""
     x = at.tensor(node.invars[0])
     if _is_symmetric(x):
         return o.cholesky(x)

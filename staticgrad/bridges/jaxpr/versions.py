@@ -6,6 +6,7 @@ All other modules of the folder read attributes of ``jax.make_jaxpr``'s result a
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ except ImportError as error:
     raise ImportError("staticgrad.jax needs JAX: pip install '.[jax]' in a checkout") from error
 
 __all__ = [
-    "KEY_DTYPE", "as_array", "bodies_of", "dtype_of_aval", "dtype_of_type", "function_of", "gamma_of", "has_two_words",
+    "DEFINITIONS", "KEY_DTYPE", "as_array", "bodies_of", "definition_of", "dtype_of_aval", "dtype_of_type", "function_of", "gamma_of", "has_two_words",
     "implementation_of", "is_key", "is_literal", "is_traced", "jax", "packed_keys", "parts_of", "source_of",
 ]  # fmt: skip
 
@@ -124,6 +125,24 @@ def implementation_of(primitive: Any) -> Callable[..., Any] | None:
     function = getattr(primitive, "impl", None)
     is_own = getattr(getattr(function, "func", function), "__module__", "jax").split(".")[0] in ("jax", "jaxlib")
     return None if is_own else function
+
+
+# Primitives that JAX itself lowers as functions of others: the module and the name of each.
+DEFINITIONS: dict[str, tuple[str, str]] = {
+    "cholesky_update": ("lax.linalg", "_cholesky_update_jax_fn"),
+    "ragged_dot_general": ("lax.lax", "_ragged_dot_general_impl"),
+    "scaled_dot": ("lax.scaled_dot", "_scaled_dot_impl"),
+    "symmetric_product": ("lax.linalg", "_symmetric_product_jax_fn"),
+}
+
+
+def definition_of(name: str) -> Callable[..., Any] | None:
+    """The function of JAX by which it defines a primitive of the table; None in releases that have no such."""
+    module, function = DEFINITIONS[name]
+    try:
+        return getattr(importlib.import_module(f"jax._src.{module}"), function, None)
+    except ImportError:
+        return None
 
 
 def gamma_of(keys: Any, shape: Any, *, log_space: bool) -> Any:

@@ -27,7 +27,7 @@ MOST_IN_A_WINDOW = 4096  # elements, each of which is a slice of its own
 
 
 @frozen
-class Geometry:
+class JaxWindows:
     """Windows over all axes of an array."""
 
     window: tuple[int, ...]
@@ -37,7 +37,7 @@ class Geometry:
     dilation: tuple[int, ...]
 
     @classmethod
-    def of(cls, node: Any) -> Geometry:
+    def of(cls, node: Any) -> JaxWindows:
         p = node.params
         ones = (1,) * len(p["window_dimensions"])
         padding = tuple(tuple(pair) for pair in p["padding"])
@@ -68,13 +68,13 @@ class Geometry:
             found.append(x[tuple(key)])
         return found
 
-    def along(self, axis: int) -> Geometry:
+    def along(self, axis: int) -> JaxWindows:
         """The windows along one axis alone, of what is padded."""
 
         def only(values: Sequence[int]) -> tuple[int, ...]:
             return tuple(value if n == axis else 1 for n, value in enumerate(values))
 
-        return Geometry(
+        return JaxWindows(
             only(self.window), only(self.strides), ((0, 0),) * len(self.window), (1,) * len(self.window),
             only(self.dilation),
         )  # fmt: skip
@@ -83,7 +83,7 @@ class Geometry:
 @converts("reduce_window_sum")
 def reduce_window_sum(at: JaxScope, node: Any) -> Tensor:
     """Axis by axis; a window along a whole axis is a difference of no sums, so that nothing is lost to rounding."""
-    geometry = Geometry.of(node)
+    geometry = JaxWindows.of(node)
     x = geometry.padded(at.tensor(node.invars[0]), 0)
     for axis, size in enumerate(geometry.window):
         if size > 1 or geometry.strides[axis] > 1:
@@ -94,7 +94,7 @@ def reduce_window_sum(at: JaxScope, node: Any) -> Tensor:
 @converts("reduce_window_max", "reduce_window_min")
 def reduce_window_extreme(at: JaxScope, node: Any) -> Tensor:
     """The first of equal elements has the slope."""
-    geometry, name = Geometry.of(node), node.primitive.name[-3:]
+    geometry, name = JaxWindows.of(node), node.primitive.name[-3:]
     x = at.tensor(node.invars[0])
     (chosen,) = _chosen(geometry, x, [x], largest=name == "max")
     return chosen
@@ -108,7 +108,7 @@ def _greatest(dtype: np.dtype) -> float | int:
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else math.inf
 
 
-def _chosen(geometry: Geometry, by: Tensor, xs: Sequence[Tensor], *, largest: bool) -> list[Tensor]:
+def _chosen(geometry: JaxWindows, by: Tensor, xs: Sequence[Tensor], *, largest: bool) -> list[Tensor]:
     """For each of several tensors the element of each window at which ``by`` is extreme."""
     value = _least(by.dtype) if largest else _greatest(by.dtype)
     seen = o.stack(geometry.elements(geometry.padded(by, value)), -1)
@@ -120,7 +120,7 @@ def _chosen(geometry: Geometry, by: Tensor, xs: Sequence[Tensor], *, largest: bo
 @converts("reduce_window")
 def reduce_window(at: JaxScope, node: Any) -> list[Tensor]:
     """By a function of the user's, in the order of the elements of a window."""
-    geometry, count = Geometry.of(node), len(node.invars) // 2
+    geometry, count = JaxWindows.of(node), len(node.invars) // 2
     xs, init = at.tensors(node.invars[:count]), [at.value(v) for v in node.invars[count:]]
     columns = [geometry.elements(geometry.padded(x, value)) for x, value in zip(xs, init)]
     start = [spread(at.tensor(v), column[0].shape) for v, column in zip(node.invars[count:], columns)]
@@ -145,7 +145,7 @@ def _lone(body: Any) -> str:
 @converts("select_and_gather_add")
 def select_and_gather_add(at: JaxScope, node: Any) -> Tensor:
     given, by = at.tensors(node.invars)
-    (chosen,) = _chosen(Geometry.of(node), by, [given], largest=_selects_largest(node))
+    (chosen,) = _chosen(JaxWindows.of(node), by, [given], largest=_selects_largest(node))
     return chosen
 
 
@@ -155,7 +155,7 @@ def select_and_scatter_add(at: JaxScope, node: Any) -> Tensor:
     given, by = at.tensors(node.invars[:2])
     if node.primitive.name == "select_and_scatter" and _lone(node.params["scatter_jaxpr"]) not in ("add", "add_any"):
         raise RefusedError("windows whose values are scattered by another function than add")
-    geometry = Geometry.of(node)
+    geometry = JaxWindows.of(node)
     sizes = [int(size) for size in by.shape]
     places = o.reshape(o.iota((math.prod(sizes),)), tuple(sizes))
     (place,) = _chosen(geometry, by, [places], largest=_selects_largest(node))
