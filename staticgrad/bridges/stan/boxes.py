@@ -1,0 +1,119 @@
+"""Variables that are assigned element by element.
+
+A ``Box`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it knows for
+each element the *piece* that it comes from, a value, and its place there: so reading an element gives the very tensor
+that was assigned, and reading many joins the pieces with one gather.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.bridges.stan.values import INTS, Index, Value, known, number, real, reshape, shape, spread, stack, take, tensor
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+
+
+class Box:
+    """A variable of a shape; of real numbers unless it is an ``integer`` one."""
+
+    def __init__(self, sizes: Sequence[int], integer: bool = False, value: Value = None) -> None:
+        self.shape, self.integer = tuple(sizes), integer
+        fill = np.iinfo(np.int32).min if integer else np.nan  # as Stan marks what was not assigned
+        self.value = np.full(self.shape, fill) if value is None else self._own(value)
+        self._pieces: list[Value] | None = None  # flat; None: ``value`` is whole
+        self._owner = self._place = np.zeros(0, np.int64)
+        self._joined: Value = None
+
+    def copy(self) -> Box:
+        """A box of its own that now holds the same."""
+        made = Box.__new__(Box)
+        made.__dict__.update(self.__dict__)
+        made.value = np.array(self.value) if isinstance(self.value, np.ndarray) else self.value
+        if self._pieces is not None:
+            made._pieces, made._owner, made._place = list(self._pieces), self._owner.copy(), self._place.copy()
+        return made
+
+    def _own(self, value: Value) -> Value:
+        if isinstance(value, Tensor):
+            return spread(value, self.shape)
+        return np.array(np.broadcast_to(value, self.shape), np.int64 if self.integer else np.float64)
+
+    def whole(self) -> Value:
+        """The array."""
+        if self._pieces is None:
+            return self.value
+        if self._joined is None:
+            self._joined = reshape(self._join(np.arange(math.prod(self.shape))), self.shape)
+        return self._joined
+
+    def read(self, index: Sequence[Index]) -> Value:
+        """The elements at an index of the first axes."""
+        if self._pieces is None:
+            return take(self.value, index)
+        at = self._flat(index)
+        if isinstance(at, INTS):
+            piece, place = self._pieces[self._owner[at]], int(self._place[at])
+            return piece if not shape(piece) else number(piece[place])
+        return reshape(self._join(at.reshape(-1)), at.shape)
+
+    def write(self, index: Sequence[Index], value: Value) -> None:
+        """Assign elements."""
+        self._joined = None
+        if all(isinstance(each, slice) and each == slice(None) for each in index):
+            self.value, self._pieces = self._own(value), None
+            return
+        if self._pieces is None and known(value, self.value):
+            if all(isinstance(each, (slice, *INTS)) for each in index):
+                self.value[tuple(index)] = value
+            else:
+                np.put(self.value, self._flat(index), np.broadcast_to(value, np.shape(self._flat(index))))
+            return
+        if self._pieces is None:
+            count = math.prod(self.shape)
+            self._pieces = [reshape(self.value, (count,))]
+            self._owner, self._place = np.zeros(count, np.int64), np.arange(count)
+        at = self._flat(index)
+        many = not isinstance(at, INTS)
+        self._owner[at] = len(self._pieces)
+        if many:
+            self._place[at] = np.arange(at.size).reshape(at.shape)
+        self._pieces.append(reshape(spread(real(value), at.shape), (-1,)) if many else real(value))
+
+    def _flat(self, index: Sequence[Index]) -> Any:
+        """The numbers of elements in row-major order: one, or an array of the shape that the index selects."""
+        if len(index) == len(self.shape) and all(isinstance(each, INTS) for each in index):
+            found = 0
+            for each, count in zip(index, self.shape):
+                found = found * count + int(each)
+            return found
+        return np.asarray(take(np.arange(math.prod(self.shape)).reshape(self.shape), index))
+
+    def _join(self, at: Any) -> Value:
+        """The elements with these numbers, flat."""
+        assert self._pieces is not None
+        owner, place = self._owner[at], self._place[at]
+        used, first = np.unique(owner, return_index=True)
+        used = used[np.argsort(first)]
+        parts, position, start = [], np.empty(len(at), np.int64), 0
+        if len(used) == len(at) and all(shape(self._pieces[k]) == () for k in used):
+            return stack([self._pieces[k] for k in used])
+        for k in used:
+            mine, piece = owner == k, self._pieces[k]
+            if shape(piece) == ():
+                piece, where = reshape(piece, (1,)), 0
+            elif known(piece):
+                piece, where = np.asarray(piece)[place[mine]], np.arange(mine.sum())
+            else:
+                where = place[mine]
+            position[mine] = start + where
+            start += shape(piece)[0]
+            parts.append(piece)
+        if known(*parts):
+            return np.concatenate(parts)[position] if parts else np.zeros(0)
+        joined = tensor(parts[0]) if len(parts) == 1 else o.concat([tensor(part) for part in parts])
+        return joined if start == len(at) and np.array_equal(position, np.arange(start)) else o.take(joined, position)

@@ -1,0 +1,147 @@
+"""A Stan program with its data as tensors: the log density of unconstrained numbers, and what a trace has of a draw.
+
+The log density has all constants and the Jacobians of the constraints (BridgeStan's ``log_density(propto=False,
+jacobian=True)``): constants cost nothing once they are folded, and models can be compared by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base.errors import SourceLine
+from staticgrad.bridges.importer import Dialect, SourceBody
+from staticgrad.bridges.stan import cumulative, densities, counts, form, functions, matrices, multivariate  # noqa: F401
+from staticgrad.bridges.stan.boxes import Box
+from staticgrad.bridges.stan.data import bind
+from staticgrad.bridges.stan.evaluation import Scope, Unavailable
+from staticgrad.bridges.stan.form import Act, Expr, Function, Kind, Program, Stmt
+from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
+from staticgrad.bridges.stan.transforms import Parameters
+from staticgrad.bridges.stan.values import Value, number, tensor
+from staticgrad.graph.graph import Tensor
+
+
+class StanDialect(Dialect):
+    """How programs are asked for what is not converted: their nodes are calls of functions."""
+
+    system = "Stan"
+    converters = FUNCTIONS
+
+    def __init__(self, code: str | None = None, file: str = "<stan>") -> None:
+        self.file = file
+        # without comments and texts, which keep their lines
+        self.lines = [] if code is None else re.sub(r"//[^\n]*|/\*.*?\*/", _blank, code, flags=re.DOTALL).split("\n")
+
+    def name(self, node: Expr) -> str:
+        return node.name
+
+    def source(self, node: Any) -> SourceLine | None:
+        """The first line of the source that has the function's name, or its distribution's after a tilde."""
+        name = getattr(node, "name", "")
+        stem = re.escape(re.sub(r"_l?(u?pdf|u?pmf|cdf|ccdf)$", "", name))
+        for at, line in enumerate(self.lines):
+            if name and re.search(rf"\b{re.escape(name)}\b|~\s*{stem}\s*\(", line):
+                return SourceLine(self.file, at + 1, "model")
+        return None
+
+    def objects_to(self, node: Expr) -> Iterator[tuple[str, str]]:
+        if node.library != 2 and (node.name not in FUNCTIONS or node.name in REFUSED):
+            yield node.name, refused(node.name)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return "\n" * found[0].count("\n")
+
+
+class Model:
+    """A program and its data, of which the transformed data are computed once.
+
+    Attributes:
+        sizes: the number of unconstrained numbers.
+        unconstrained: their names.
+        left_out: for each variable that a trace leaves out the reason.
+    """
+
+    def __init__(self, program: Program, data: Mapping[str, Any], dialect: StanDialect) -> None:
+        self.program, self.dialect = program, dialect
+        self.own: dict[str, list[Function]] = {}
+        for function in program.functions:
+            self.own.setdefault(function.name, []).append(function)
+        dialect.require(SourceBody((), list(self._reachable()), ()))
+        self.data = self._scope({})
+        self._bind(data)
+        counting = self._scope(dict(self.data.variables))
+        counting.parameter = parameters = Parameters(None)
+        for stmt in program.log_prob:
+            if stmt.kind is Act.DECLARE and stmt.constraint is not None:
+                counting._run(stmt)
+        self.n, self.unconstrained = parameters.used, parameters.names
+        self.left_out: dict[str, str] = {}
+
+    def _scope(self, variables: Mapping[str, Any]) -> Scope:
+        scope = Scope(FUNCTIONS, self.own)
+        scope.variables.update((name, v.copy() if isinstance(v, Box) else v) for name, v in variables.items())
+        return scope
+
+    def _reachable(self) -> Iterator[Expr]:
+        """The calls of what the data and the log density are computed by."""
+        waiting, seen = [*self.program.data, *self.program.log_prob], set[str]()
+        while waiting:
+            for call in form.calls_in(waiting.pop(0)):
+                if call.library != 1 or call.name not in ("FnReadData", "FnReadParam"):
+                    if not call.name.startswith("Index"):
+                        yield call
+                named = [call.name, *(arg.name for arg in call.args if arg.kind is Kind.NAME)]
+                for name in named:
+                    if name in self.own and name not in seen:
+                        seen.add(name)
+                        waiting += [stmt for function in self.own[name] for stmt in function.body]
+
+    def _bind(self, data: Mapping[str, Any]) -> None:
+        inputs, scope = dict(self.program.inputs), self.data
+        for stmt in self.program.data:
+            if stmt.kind is Act.DECLARE and stmt.name in inputs:
+                sized = inputs[stmt.name]
+                value = bind(data, stmt.name, sized, scope.sizes(sized))
+                scope.variables[stmt.name] = (
+                    Box(value.shape, sized.integer, value) if isinstance(value, np.ndarray) else number(value)
+                )
+            elif not _reads(stmt, inputs):
+                scope._run(stmt)
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """The log density of the unconstrained numbers ``x``, a vector."""
+        scope = self._scope(self.data.variables)
+        scope.parameter = Parameters(x)
+        scope.run(self.program.log_prob)
+        return tensor(scope.total())
+
+    def quantities(self, x: Tensor) -> dict[str, Value]:
+        """Parameters, transformed parameters and generated quantities by name. Those that are drawn at random, or
+        cannot be converted, are ``left_out``."""
+        scope = self._scope(self.data.variables)
+        scope.parameter = Parameters(x, jacobian=False)
+        scope.lenient = True
+        scope.run(self.program.quantities)
+        found: dict[str, Value] = {}
+        for name in self.program.outputs:
+            value = scope.variables.get(name, Unavailable("it is not computed"))
+            if isinstance(value, Unavailable):
+                self.left_out[name] = value.reason
+            elif value is not None:
+                found[name] = value.whole() if isinstance(value, Box) else value
+        return found
+
+
+def _reads(stmt: Stmt, inputs: Mapping[str, Any]) -> bool:
+    """True if a statement of the data reads an input, which is bound already."""
+    first: Sequence[Stmt] | Iterable[Stmt] = stmt.body[:1]
+    return (
+        (stmt.kind is Act.ASSIGN and stmt.name in inputs)
+        or stmt.name == "pos__"
+        or any(inner.name.removesuffix("_flat__") in inputs and inner.name.endswith("_flat__") for inner in first)
+    )
