@@ -321,7 +321,7 @@ class Scope:
                 pass
             case _ if stmt.name in self.own or any(stmt.name == name.split("(")[0] for name in self.own):
                 self.call(stmt.name, self.values(stmt.args))
-            case _ if stmt.name.startswith("FnValidate"):
+            case _ if stmt.name.startswith(("FnValidate", "check_")):
                 pass
             case _:
                 raise RefusedError(f"a call of {stmt.name} as a statement", stmt)

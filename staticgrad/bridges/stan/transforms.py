@@ -138,12 +138,21 @@ def _zero_sum_basis(count: int) -> Any:
     return basis
 
 
+def _last_given_basis(count: int) -> Any:
+    """The basis of matrices, in which the last element follows from the others."""
+    basis = np.zeros((count - 1, count))
+    for i in range(count - 1):
+        basis[i, :i] = basis[i, -1] = -1 / math.sqrt((i + 1) * (i + 2))
+        basis[i, i] = (i + 1) / math.sqrt((i + 1) * (i + 2))
+    return basis
+
+
 def _sum_to_zero(x: Tensor, own: Sequence[int]) -> Result:
     if len(own) == 1:
         return o.matmul(x, _zero_sum_basis(own[0])), []
     rows, cols = own
     grid = o.swapaxes(o.reshape(x, (*x.shape[:-1], cols - 1, rows - 1)), -1, -2)
-    return o.matmul(o.matmul(_zero_sum_basis(rows).T, grid), _zero_sum_basis(cols)), []
+    return o.matmul(o.matmul(_last_given_basis(rows).T, grid), _last_given_basis(cols)), []
 
 
 def _simplex(x: Tensor, own: Sequence[int]) -> Result:
