@@ -163,6 +163,31 @@ class _Trace(Derivation):
         return (*self.base.loop_indices(), self.example)
 
 
+class Examples:
+    """A computation of one example whose inputs are met on the way, declared while ``trace`` is current; then over all
+    ``size`` examples.
+
+    ``graph`` is where the inputs belong and the results are declared.
+    """
+
+    def __init__(self, graph: Graph, size: Size) -> None:
+        self.graph, self.size = graph, size
+        self.trace: Graph = _Trace(graph)
+        self._known: dict[Tensor, _BatchedValue] = {}
+
+    def one(self, x: Tensor) -> Tensor:
+        """What stands for one example of ``x``, whose first axis is that of the examples."""
+        inner = _example(self.trace, x)
+        self._known[inner] = _BatchedValue(x, True)
+        return inner
+
+    def all(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """The results for all examples, along a first axis."""
+        assert isinstance(self.trace, _Trace)
+        with self.graph:
+            return _Batcher(self.trace, self.size, self._known).results(results)
+
+
 @frozen
 class _BatchedValue:
     """The value that stands for a traced tensor: one for all examples, or (``batched``) one for each along axis 0."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
@@ -1138,6 +1139,16 @@ def writable(graph: Graph) -> Graph:
     """The graph into which a declaration for ``graph`` goes: the current derivation of it, if there is one."""
     current = _current.open[-1] if _current.open else None
     return current if isinstance(current, Derivation) and current.continues(graph) else graph
+
+
+@contextmanager
+def around(graph: Graph) -> Iterator[Graph]:
+    """Declare into ``graph`` itself, also where a derivation of it is current."""
+    _current.open.append(graph)
+    try:
+        yield graph
+    finally:
+        _current.open.pop()
 
 
 def get_default_graph() -> Graph:

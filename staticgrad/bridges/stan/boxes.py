@@ -48,18 +48,18 @@ class Box:
         if self._pieces is None:
             return self.value
         if self._joined is None:
-            self._joined = reshape(self._join(np.arange(math.prod(self.shape))), self.shape)
+            self._joined = reshape(self.join(np.arange(math.prod(self.shape))), self.shape)
         return self._joined
 
     def read(self, index: Sequence[Index]) -> Value:
         """The elements at an index of the first axes."""
         if self._pieces is None:
             return take(self.value, index)
-        at = self._flat(index)
+        at = self.flat(index)
         if isinstance(at, INTS):
             piece, place = self._pieces[self._owner[at]], int(self._place[at])
             return piece if not shape(piece) else number(piece[place])
-        return reshape(self._join(at.reshape(-1)), at.shape)
+        return reshape(self.join(at.reshape(-1)), at.shape)
 
     def write(self, index: Sequence[Index], value: Value) -> None:
         """Assign elements."""
@@ -71,20 +71,20 @@ class Box:
             if all(isinstance(each, (slice, *INTS)) for each in index):
                 self.value[tuple(index)] = value
             else:
-                np.put(self.value, self._flat(index), np.broadcast_to(value, np.shape(self._flat(index))))
+                np.put(self.value, self.flat(index), np.broadcast_to(value, np.shape(self.flat(index))))
             return
         if self._pieces is None:
             count = math.prod(self.shape)
             self._pieces = [reshape(self.value, (count,))]
             self._owner, self._place = np.zeros(count, np.int64), np.arange(count)
-        at = self._flat(index)
+        at = self.flat(index)
         many = not isinstance(at, INTS)
         self._owner[at] = len(self._pieces)
         if many:
             self._place[at] = np.arange(at.size).reshape(at.shape)
         self._pieces.append(reshape(spread(real(value), at.shape), (-1,)) if many else real(value))
 
-    def _flat(self, index: Sequence[Index]) -> Any:
+    def flat(self, index: Sequence[Index]) -> Any:
         """The numbers of elements in row-major order: one, or an array of the shape that the index selects."""
         if len(index) == len(self.shape) and all(isinstance(each, INTS) for each in index):
             found = 0
@@ -93,9 +93,20 @@ class Box:
             return found
         return np.asarray(take(np.arange(math.prod(self.shape)).reshape(self.shape), index))
 
-    def _join(self, at: Any) -> Value:
+    @property
+    def known(self) -> bool:
+        """True if no element is a tensor."""
+        return known(*self.pieces())
+
+    def pieces(self) -> list[Value]:
+        """What elements come from."""
+        return [self.value] if self._pieces is None else self._pieces
+
+    def join(self, at: Any) -> Value:
         """The elements with these numbers, flat."""
-        assert self._pieces is not None
+        if self._pieces is None:
+            flat = reshape(self.value, (-1,))
+            return flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
         owner, place = self._owner[at], self._place[at]
         used, first = np.unique(owner, return_index=True)
         used = used[np.argsort(first)]
@@ -117,3 +128,8 @@ class Box:
             return np.concatenate(parts)[position] if parts else np.zeros(0)
         joined = tensor(parts[0]) if len(parts) == 1 else o.concat([tensor(part) for part in parts])
         return joined if start == len(at) and np.array_equal(position, np.arange(start)) else o.take(joined, position)
+
+
+def _run(at: Any) -> Index:
+    """Numbers as a slice, if they are consecutive."""
+    return slice(int(at[0]), int(at[0]) + at.size) if at.size and np.array_equal(at, at[0] + np.arange(at.size)) else at

@@ -116,7 +116,7 @@ class Model:
     def log_density(self, x: Tensor) -> Tensor:
         """The log density of the unconstrained numbers ``x``, a vector."""
         scope = self._scope(self.data.variables)
-        scope.parameter = Parameters(x)
+        scope.parameter, scope.batches = Parameters(x), True
         scope.run(self.program.log_prob)
         return tensor(scope.total())
 

@@ -18,6 +18,8 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.importer import Converters, RefusedError
 from staticgrad.bridges.stan.boxes import Box
 from staticgrad.bridges.stan.form import Act, Constraint, Expr, Function, Kind, Leaf, Sized, Stmt
+from staticgrad.bridges.stan import lanes
+from staticgrad.bridges.stan.lanes import FEWEST_TURNS, Lanes, LaneValue, Slice, axes_of
 from staticgrad.bridges.stan.table import refused
 from staticgrad.bridges.stan.values import (
     INTS, Index, Value, known, m, ndim, number, real, reshape, shape, size, take, tensor, where,
@@ -71,11 +73,25 @@ class Scope:
         self.terms: list[Value] = []
         self.lenient = False
         self.parameter: Any = None  # reads a parameter of a declaration
+        self.batches = False  # loops, where it can be
+        self.lanes: Lanes | None = None  # the turns that are declared at once
+
+    def plain(self, variables: dict[str, Any]) -> Scope:
+        """A scope of these variables alone."""
+        return Scope(self.functions, self.own, variables)
+
+    def inside(self, lanes: Lanes) -> Scope:
+        """The scope of one of several turns."""
+        inner = Scope(self.functions, self.own, _copies(self.variables))
+        inner.lanes = lanes
+        return inner
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> Value:
         """What an expression is."""
+        if self.lanes is not None and (by_turn := self.lanes.known(self, expr)) is not None:
+            return self.lanes.tensor(by_turn)
         match expr.kind:
             case Kind.NAME:
                 found = self.variable(expr.name)
@@ -107,6 +123,8 @@ class Scope:
         found = self.variables[name]
         if isinstance(found, Unavailable):
             raise DrawnError(f"{name}: {found.reason}")
+        if isinstance(found, Slice):
+            raise RefusedError(f"{name} is read as a whole where its parts are assigned")
         return found
 
     def known(self, expr: Expr, what: str) -> Value:
@@ -114,15 +132,25 @@ class Scope:
 
         Raises:
             RefusedError: it depends on parameters.
+            Split: it differs between turns.
         """
-        value = self.value(expr)
+        value = self.by_turn(expr)
+        if isinstance(value, LaneValue):
+            if not value.uniform:
+                raise value.split()
+            return number(value.data[0])
         if isinstance(value, Tensor):
             raise RefusedError(f"{what} depends on parameters: {expr}", expr)
         return value
 
+    def by_turn(self, expr: Expr) -> Value:
+        """The value of an expression, or a ``LaneValue``."""
+        found = None if self.lanes is None else self.lanes.known(self, expr)
+        return self.value(expr) if found is None else found
+
     def _call(self, expr: Expr) -> Value:
         if expr.library == 2:
-            return self.call(expr.name, self.values(expr.args), expr)
+            return self.call(expr.name, [self.by_turn(arg) for arg in expr.args], expr)
         if expr.name not in self.functions:
             raise RefusedError(f"{expr.name}: {refused(expr.name)}", expr)
         try:
@@ -140,7 +168,7 @@ class Scope:
             raise RefusedError(f"the user's function {name} has no definition for {len(args)} arguments", node)
         function = (exact or found)[0]
         inner = Scope(self.functions, self.own, dict(zip(function.parameters, map(_parameter, args), strict=True)))
-        inner.terms = self.terms
+        inner.terms, inner.lanes, inner.batches = self.terms, self.lanes, self.batches
         try:
             inner.run(function.body)
         except _Returned as returned:
@@ -149,14 +177,34 @@ class Scope:
 
     def _indexed(self, expr: Expr) -> Value:
         base, index = expr.args[0], self.index(expr.args[1:])
-        if base.kind is Kind.NAME and isinstance(found := self.variable(base.name), Box):
-            return found.read(_within(index, found.shape, base))
+        if base.kind is Kind.NAME:
+            found = self.variables.get(base.name)
+            if isinstance(found, Slice):
+                found, index = found.box, found.index(index)
+                if not index:
+                    return found.whole()
+            else:
+                found = self.variable(base.name)
+            if isinstance(found, Box):
+                return self._read(found, index, base)
         value = self.value(base)
-        return take(value, _within(index, shape(value), base))
+        return self._read(Box(shape(value), False, value), index, base)
+
+    def _read(self, box: Box, index: Sequence[tuple[str, Any]], name: Any) -> Value:
+        if self.lanes is not None and any(isinstance(arg, LaneValue) for _, args in index for arg in args):
+            turns = range(len(self.lanes.turns))
+            return self.lanes.gathered(box, [_within(_at_turn(index, turn), box.shape, name) for turn in turns])
+        return box.read(_within(index, box.shape, name))
 
     def index(self, exprs: Sequence[Expr]) -> list[tuple[str, Any]]:
         """Numbers from 1 on by axis, each after the kind of the index."""
-        return [(expr.name, [self.known(arg, "an index") for arg in expr.args]) for expr in exprs]
+        return [(expr.name, [self._place(arg) for arg in expr.args]) for expr in exprs]
+
+    def _place(self, expr: Expr) -> Any:
+        value = self.by_turn(expr)
+        if isinstance(value, Tensor):
+            raise RefusedError(f"an index depends on parameters: {expr}", expr)
+        return number(value.data[0]) if isinstance(value, LaneValue) and value.uniform else value
 
     def _chosen(self, condition: Expr, yes: Expr, no: Expr) -> Value:
         holds = self.value(condition)
@@ -253,8 +301,11 @@ class Scope:
         self.variables[stmt.name] = Box(shape(value), integer, value) if ndim(value) else number(value)
 
     def _assign(self, stmt: Stmt) -> None:
-        value = self.value(_some(stmt.value))
         old = self.variables.get(stmt.name)
+        if self.lanes is not None and not stmt.args and isinstance(value := self.by_turn(_some(stmt.value)), LaneValue):
+            self.variables[stmt.name] = value
+            return
+        value = self.value(_some(stmt.value))
         if not stmt.args:
             integer = isinstance(old, Box) and old.integer
             if isinstance(old, Box) and old.shape != shape(value) and 0 not in old.shape:  # results of inlined functions
@@ -263,19 +314,43 @@ class Scope:
             return
         if isinstance(old, Unavailable):
             return
+        index = self.index(stmt.args)
+        if isinstance(old, Slice):
+            old, index = old.box, old.index(index)
+            if not index:
+                old.write([], value)
+                return
+        for _, args in index:
+            for arg in args:
+                if isinstance(arg, LaneValue):
+                    raise arg.split()
         if not isinstance(old, Box):
             raise RefusedError(f"{stmt.name} has no elements to assign", stmt)
-        old.write(_within(self.index(stmt.args), old.shape, stmt.name), value)
+        old.write(_within(index, old.shape, stmt.name), value)
 
     def _for(self, stmt: Stmt) -> None:
         first, last = (int(self.known(arg, "a bound of a loop")) for arg in stmt.args)
-        for turn in range(first, last + 1):
-            self.variables[stmt.name] = turn
+        turns = np.arange(first, last + 1)
+        if self.batches and self.lanes is None and len(turns) >= FEWEST_TURNS:
+            axes = axes_of(stmt, self.variables)
+            if axes is not None:
+                lanes.run(self, stmt, turns, axes)
+                return
+        self.turns(stmt, turns)
+
+    def turns(self, stmt: Stmt, numbers: Iterable[Any]) -> None:
+        """Run turns of a loop one after the other."""
+        if self.lanes is not None:
+            self.lanes.depth += 1
+        for turn in numbers:
+            self.variables[stmt.name] = int(turn)
             try:
                 self.run(stmt.body)
             except _Left as left:
                 if not left.again:
                     break
+        if self.lanes is not None:
+            self.lanes.depth -= 1
 
     def _while(self, stmt: Stmt) -> None:
         for _ in range(LARGEST_WHILE):
@@ -289,7 +364,13 @@ class Scope:
         raise RefusedError(f"a loop takes more than {LARGEST_WHILE} turns", stmt)
 
     def _if(self, stmt: Stmt) -> None:
-        holds = self.value(_some(stmt.value))
+        holds = self.by_turn(_some(stmt.value))
+        if isinstance(holds, LaneValue):
+            assert self.lanes is not None
+            holds = LaneValue(holds.data != 0)
+            if not holds.uniform and not self.lanes.depth:
+                raise holds.split()
+            holds = bool(holds.data[0]) if holds.uniform else self.lanes.tensor(holds)
         if known(holds):
             self.run(stmt.body[:1] if holds else stmt.body[1:])
             return
@@ -358,7 +439,19 @@ def _parameter(value: Value) -> Any:
 
 
 def _copies(variables: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.copy() if isinstance(value, Box) else value for name, value in variables.items()}
+    def copied(value: Any) -> Any:
+        return Slice(value.box.copy(), value.axis) if isinstance(value, Slice) else (
+            value.copy() if isinstance(value, Box) else value
+        )  # fmt: skip
+
+    return {name: copied(value) for name, value in variables.items()}
+
+
+def _at_turn(index: Sequence[tuple[str, Any]], turn: int) -> list[tuple[str, Any]]:
+    """An index as it is in one turn."""
+    return [
+        (kind, [number(arg.data[turn]) if isinstance(arg, LaneValue) else arg for arg in args]) for kind, args in index
+    ]
 
 
 def _merged(holds: Tensor, a: Any, b: Any) -> Any:
@@ -367,6 +460,10 @@ def _merged(holds: Tensor, a: Any, b: Any) -> Any:
         return a if isinstance(a, Unavailable) else b
     if a is None or b is None or isinstance(a, str):
         return b if a is None else a
+    if isinstance(a, Slice):
+        return Slice(_merged(holds, a.box, b.box), a.axis)
+    if isinstance(a, LaneValue) or isinstance(b, LaneValue):
+        raise RefusedError("a branch on a parameter assigns what differs between turns")
     if not isinstance(a, Box):
         return a if known(a, b) and a == b else where(holds, a, b)
     same = a.value is b.value and a._pieces is None and b._pieces is None

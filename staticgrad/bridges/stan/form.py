@@ -270,25 +270,30 @@ class _Reader:
         return program
 
 
-def calls(program: Program) -> Iterator[Expr]:
-    """Every call of a function in a program's data, log density and functions."""
-    for part in (program.data, program.log_prob, *(function.body for function in program.functions)):
-        for stmt in part:
-            yield from calls_in(stmt)
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of a statement itself, without its body."""
+    yield from stmt.args
+    yield from () if stmt.sized is None else stmt.sized.dims
+    yield from () if stmt.constraint is None else stmt.constraint.args
+    yield from () if stmt.value is None else (stmt.value,)
+
+
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """A statement and all in its body."""
+    yield stmt
+    for inner in stmt.body:
+        yield from statements(inner)
+
+
+def within(expr: Expr) -> Iterator[Expr]:
+    """An expression and all that it has inside."""
+    yield expr
+    for arg in expr.args:
+        yield from within(arg)
 
 
 def calls_in(stmt: Stmt) -> Iterator[Expr]:
     """Every call of a function in a statement and its body."""
-    sizes = () if stmt.sized is None else stmt.sized.dims
-    bounds = () if stmt.constraint is None else stmt.constraint.args
-    for expr in (*stmt.args, *sizes, *bounds, *(() if stmt.value is None else (stmt.value,))):
-        yield from _calls_of(expr)
-    for inner in stmt.body:
-        yield from calls_in(inner)
-
-
-def _calls_of(expr: Expr) -> Iterator[Expr]:
-    if expr.kind is Kind.CALL:
-        yield expr
-    for arg in expr.args:
-        yield from _calls_of(arg)
+    for each in statements(stmt):
+        for expr in expressions(each):
+            yield from (inner for inner in within(expr) if inner.kind is Kind.CALL)
