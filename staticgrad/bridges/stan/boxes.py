@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.values import INTS, Index, Value, known, number, real, reshape, shape, spread, stack, take, tensor
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -28,6 +29,27 @@ class Box:
         self._pieces: list[Value] | None = None  # flat; None: ``value`` is whole
         self._owner = self._place = np.zeros(0, np.int64)
         self._joined: Value = None
+
+    @classmethod
+    def unassigned(cls, sizes: Sequence[int], integer: bool) -> Box:
+        """A box whose elements may be read only after they are assigned."""
+        made = cls(sizes, integer)
+        count = math.prod(made.shape)
+        made._pieces, made._owner, made._place = [None], np.zeros(count, np.int64), np.arange(count)
+        return made
+
+    def assigned(self) -> tuple[Any, Value]:
+        """The numbers of the elements of an ``unassigned`` box that were assigned, and their values, flat."""
+        whole = self._pieces is None or self._pieces[0] is not None
+        at = np.arange(math.prod(self.shape)) if whole else np.flatnonzero(self._owner)
+        return at, self.join(at)
+
+    def put(self, at: Any, value: Value) -> None:
+        """Assign the elements with these numbers."""
+        if at.size:
+            flat = Box((math.prod(self.shape),), self.integer, reshape(self.whole(), (-1,)))
+            flat.write([at], value)
+            self.value, self._pieces, self._joined = reshape(flat.whole(), self.shape), None, None
 
     def copy(self) -> Box:
         """A box of its own that now holds the same."""
@@ -57,7 +79,7 @@ class Box:
             return take(self.value, index)
         at = self.flat(index)
         if isinstance(at, INTS):
-            piece, place = self._pieces[self._owner[at]], int(self._place[at])
+            piece, place = self._piece(self._owner[at]), int(self._place[at])
             return piece if not shape(piece) else number(piece[place])
         return reshape(self.join(at.reshape(-1)), at.shape)
 
@@ -102,6 +124,17 @@ class Box:
         """What elements come from."""
         return [self.value] if self._pieces is None else self._pieces
 
+    def _piece(self, owner: int) -> Value:
+        """A piece.
+
+        Raises:
+            RefusedError: its elements have not been assigned.
+        """
+        piece = self.pieces()[owner]
+        if piece is None:
+            raise RefusedError("an element is read in a turn before the turn assigns it")
+        return piece
+
     def join(self, at: Any) -> Value:
         """The elements with these numbers, flat."""
         if self._pieces is None:
@@ -111,10 +144,10 @@ class Box:
         used, first = np.unique(owner, return_index=True)
         used = used[np.argsort(first)]
         parts, position, start = [], np.empty(len(at), np.int64), 0
-        if len(used) == len(at) and all(shape(self._pieces[k]) == () for k in used):
+        if len(used) == len(at) and all(shape(self._piece(k)) == () for k in used):
             return stack([self._pieces[k] for k in used])
         for k in used:
-            mine, piece = owner == k, self._pieces[k]
+            mine, piece = owner == k, self._piece(k)
             if shape(piece) == ():
                 piece, where = reshape(piece, (1,)), 0
             elif known(piece):

@@ -78,11 +78,20 @@ density(
 # -- categories -------------------------------------------------------------------------------------------------------
 
 
+def _known(n: Value, what: str) -> Any:
+    """Known integers.
+
+    Raises:
+        RefusedError: they depend on parameters, or differ between turns of a loop that are declared at once.
+    """
+    if not known(n):
+        raise RefusedError(f"{what} is no known integer", needs=n)
+    return np.asarray(n, np.int64)
+
+
 def _chosen(n: Value, logs: Value) -> Value:
     """The sum of the elements of ``logs``, or of its rows, at the categories ``n``."""
-    if not known(n):
-        raise RefusedError("a category depends on parameters")
-    at = np.asarray(n, np.int64) - 1
+    at = _known(n, "a category") - 1
     if size(n) == 0:
         return 0.0
     if ndim(logs) == 1:
@@ -115,19 +124,20 @@ def _categorical_logit_glm(n: Value, x: Value, alpha: Value, beta: Value) -> Val
 
 @plain("multinomial_lpmf")
 def _multinomial(n: Value, theta: Value) -> Value:
-    n = real(n)
+    n = real(_known(n, "a count"))
     return m.lgamma(float(np.sum(n)) + 1.0) - m.sum(m.lgamma(n + 1.0)) + m.sum(m.xlogy(n, theta))
 
 
 @plain("multinomial_logit_lpmf")
 def _multinomial_logit(n: Value, gamma: Value) -> Value:
-    n = real(n)
+    n = real(_known(n, "a count"))
     return m.lgamma(float(np.sum(n)) + 1.0) - m.sum(m.lgamma(n + 1.0)) + m.sum(n * _log_softmax(gamma))
 
 
 @plain("dirichlet_multinomial_lpmf")
 def _dirichlet_multinomial(n: Value, alpha: Value) -> Value:
-    n, total = real(n), float(np.sum(n))
+    n = real(_known(n, "a count"))
+    total = float(np.sum(n))
     whole = m.sum(alpha)
     constant = m.lgamma(whole) + m.lgamma(total + 1.0) - m.lgamma(whole + total)
     return constant + m.sum(m.lgamma(n + alpha) - m.lgamma(alpha) - m.lgamma(n + 1.0))
@@ -135,7 +145,7 @@ def _dirichlet_multinomial(n: Value, alpha: Value) -> Value:
 
 def _ordered(log_cdf: Any, n: Value, eta: Value, cuts: Value) -> Value:
     """The sum of the log probabilities of ordered categories. ``log_cdf`` is that of what is cut, symmetric at 0."""
-    at = np.asarray(n, np.int64)
+    at = _known(n, "a category")
     wide = shape(n) or shape(eta)
     if 0 in wide:
         return 0.0

@@ -75,6 +75,7 @@ class Scope:
         self.parameter: Any = None  # reads a parameter of a declaration
         self.batches = False  # loops, where it can be
         self.lanes: Lanes | None = None  # the turns that are declared at once
+        self.last_turn: Any = None  # of the loop that is being batched
 
     def plain(self, variables: dict[str, Any]) -> Scope:
         """A scope of these variables alone."""
@@ -157,11 +158,14 @@ class Scope:
             with np.errstate(all="ignore"):
                 return self.functions[expr.name](self, expr)
         except RefusedError as error:
+            if self.lanes is not None and (differs := self.lanes.lane_of(error.needs)) is not None:
+                raise differs.split() from None
             error.node = expr if error.node is None else error.node
             raise
 
     def call(self, name: str, args: Sequence[Value], node: Any = None) -> Value:
         """The result of a function of the user's."""
+        name = name.replace("_lupdf", "_lpdf").replace("_lupmf", "_lpmf")  # no constant is dropped
         found = [function for function in self.own.get(name, ()) if len(function.parameters) == len(args)]
         exact = [function for function in found if function.takes(node.args)] if node is not None else found
         if not found:
@@ -257,12 +261,8 @@ class Scope:
                 self._act(stmt)
             case Act.RETURN:
                 raise _Returned(None if stmt.value is None else self.value(stmt.value))
-            case Act.SKIP:
-                pass
-            case _:
-                if stmt.raw in ("Break", "Continue"):
-                    raise _Left(stmt.raw == "Continue")
-                raise RefusedError(f"a statement that is not converted: {stmt.raw}", stmt)
+            case Act.BREAK | Act.CONTINUE:
+                raise _Left(stmt.kind is Act.CONTINUE)
 
     def add(self, value: Value) -> None:
         """A term of the log density; of an array its sum."""

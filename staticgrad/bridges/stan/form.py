@@ -10,7 +10,7 @@ their length, lists after theirs.
     sized     = base:text dims:[expr] element:text raw:text
     expr      = kind:u8, by kind: 0 name | 1 i32 | 2 f64 | 3 text | 4 library:u8 name propto:u8 [expr] | 5.. [expr],
                 then type:text depth:u8 leaf:u8 data:u8 promoted:u8 raw:text
-    stmt      = kind:u8, by kind as ``_Reader.statement`` has it, then raw:text
+    stmt      = kind:u8, by kind as ``_Reader.statement`` has it, then raw:text but for breaks
     transform = kind:u8 [expr] raw:text
 
 Programs come optimised: functions are inlined, constants propagated. The form has no lines of the source.
@@ -23,6 +23,7 @@ import binascii
 import enum
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from staticgrad.base.errors import FormatError
@@ -51,7 +52,7 @@ class Kind(enum.IntEnum):
 class Act(enum.IntEnum):
     """Kinds of statements."""
 
-    DECLARE, ASSIGN, TARGET, BLOCK, LIST, FOR, IF, WHILE, CALL, RETURN, SKIP, UNSUPPORTED = range(12)
+    DECLARE, ASSIGN, TARGET, BLOCK, LIST, FOR, IF, WHILE, CALL, RETURN, BREAK, CONTINUE, SKIP = range(13)
 
 
 @frozen
@@ -162,6 +163,28 @@ def read(text: str) -> Program:
     return program
 
 
+def _indexed(expr: Expr) -> Expr:
+    """Functions that take a column, a row or a part of one, as the indices that they stand for."""
+    if expr.kind is not Kind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row"):
+        return expr
+
+    def call(name: str, *args: Expr) -> Expr:
+        return Expr(Kind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "")
+
+    whole, *numbers = expr.args
+    row, column = numbers[:1], numbers[1:2]
+    if expr.name in ("col", "row"):
+        index = [call("IndexSingle", *row)]
+        index = [call("IndexAll"), *index] if expr.name == "col" else index
+    else:
+        first, count = (row if expr.name == "sub_col" else column)[0], numbers[2]
+        one = Expr(Kind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
+        part = call("IndexBetween", first, call("Minus__", call("Plus__", first, count), one))
+        single = call("IndexSingle", *(column if expr.name == "sub_col" else row))
+        index = [part, single] if expr.name == "sub_col" else [single, part]
+    return replace(expr, kind=Kind.INDEXED, name="", args=(whole, *index))
+
+
 class _Reader:
     """What is read of ``data``, from ``at`` on."""
 
@@ -215,7 +238,7 @@ class _Reader:
         self.text()  # the type's name
         depth, leaf, data = self.byte(), Leaf(self.byte()), bool(self.byte())
         self.byte()  # whether the value was promoted
-        return Expr(kind, name, value, args, leaf, depth, data, library, self.text())
+        return _indexed(Expr(kind, name, value, args, leaf, depth, data, library, self.text()))
 
     def sized(self) -> Sized:
         return Sized(self.text(), self.list(self.expr), self.text(), self.text())
@@ -228,6 +251,8 @@ class _Reader:
 
     def statement(self) -> Stmt:
         kind = Act(self.byte())
+        if kind in (Act.BREAK, Act.CONTINUE):
+            return Stmt(kind)
         parts = self._statement(kind)
         return Stmt(kind, **parts, raw=self.text())
 

@@ -317,9 +317,7 @@ def _sort_indices(x: Value, sign: int) -> Any:
 
 table(
     segment=lambda x, first, count: take(x, [_part(first, count)]), head=lambda x, n: take(x, [slice(0, n)]),
-    tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), row=lambda x, i: take(x, [i - 1]),
-    col=lambda x, j: take(x, [slice(None), j - 1]), reverse=_reversed,
-    sub_col=lambda x, i, j, n: take(x, [_part(i, n), j - 1]), sub_row=lambda x, i, j, n: take(x, [i - 1, _part(j, n)]),
+    tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), reverse=_reversed,
     block=lambda x, i, j, rows, cols: take(x, [_part(i, rows), _part(j, cols)]), sort_asc=_sorted,
     sort_desc=lambda x: _sorted(x, True), append_array=lambda a, b: concat([a, b]),
     sort_indices_asc=lambda x: _sort_indices(x, 1), sort_indices_desc=lambda x: _sort_indices(x, -1),

@@ -26,6 +26,7 @@ from staticgrad.graph.optable import FUNCTIONS as o
 
 FEWEST_TURNS = 6  # of a loop that is batched: fewer make a small graph when they are unrolled
 MOST_GROUPS = 12  # of turns that differ, beside one for every eight turns
+SUM, OWN = -1, -2  # in the place of an axis
 ASKS_FOR_TERMS = ("target", "FnTarget", "get_lp")
 
 
@@ -83,6 +84,10 @@ class Lanes:
                 all_turns = tensor(value.data)
             self._tensors[id(value)] = value, self.examples.one(all_turns)
         return self._tensors[id(value)][1]
+
+    def lane_of(self, x: Any) -> LaneValue | None:
+        """What a tensor of one turn is known to be, if that is what it stands for."""
+        return next((value for value, made in self._tensors.values() if made is x), None)
 
     def known(self, scope: Any, expr: Expr) -> LaneValue | None:
         """The value of an expression by turn, if it follows from data and the number of the turn alone."""
@@ -147,51 +152,51 @@ _FREE: dict[int, tuple[Expr, frozenset[str] | None]] = {}
 # -- which loops ------------------------------------------------------------------------------------------------------
 
 
-def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int | None] | None:
-    """For each variable around a loop that its turns assign, the axis along which each turn has its own slice, or None
-    for a number to which turns add. None if turns depend on each other, or nothing depends on parameters."""
+def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
+    """For each variable around a loop that its turns assign, the axis along which each turn has its own slice; or SUM,
+    of a number to which turns add; or OWN, of what each turn assigns before it reads it. None if turns depend on each
+    other, or nothing depends on parameters."""
     body = [stmt for inner in loop.body for stmt in statements(inner)]
-    if any(stmt.kind in (Act.RETURN, Act.UNSUPPORTED, Act.WHILE) for stmt in body):
+    if any(stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE, Act.WHILE) for stmt in body):
         return None
     exprs = [expr for stmt in body for expr in expressions(stmt)]
     if all(expr.data for expr in exprs if expr.kind is not Kind.CALL or not expr.name.startswith("Index")):
         return None
-    own = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
-    found: dict[str, int | None] = {}
-    sums: list[Expr] = []
+    local = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
+    writes: dict[str, list[Stmt]] = {}
     for stmt in body:
-        if stmt.kind is not Act.ASSIGN or stmt.name in own:
-            continue
-        axis = _axis(stmt.args, loop.name) if stmt.args else None
-        if stmt.args and axis is None:
-            return None
-        if stmt.name in found and found[stmt.name] != axis:
-            return None
-        found[stmt.name] = axis
-        if not stmt.args:
-            value = stmt.value
-            assert value is not None
-            if value.kind is not Kind.CALL or value.name != "Plus__" or not _is_name(value.args[0], stmt.name):
+        if (stmt.kind is Act.ASSIGN and stmt.name not in local) or stmt.kind is Act.FOR:
+            writes.setdefault(stmt.name, []).append(stmt)
+    reads = [read for expr in exprs for read in _reads(expr)]
+    found: dict[str, int] = {}
+    for name, stmts in writes.items():
+        axes = {_axis(stmt.args, loop.name) if stmt.kind is Act.ASSIGN else None for stmt in stmts}
+        mine = [(read, index) for read, index in reads if read.name == name]
+        box = variables.get(name)
+        sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
+        if None not in axes:
+            (axis,) = axes if len(axes) == 1 else (None,)
+            if not isinstance(box, Box) or box.integer or axis is None:
                 return None
-            if isinstance(variables.get(stmt.name), Box) or _reads_name(value.args[1], stmt.name):
+            if not all(len(index) > axis and _axis(index, loop.name) == axis for _, index in mine):
                 return None
-            sums.append(value.args[0])
+            found[name] = axis
+        elif len(sums) == len(stmts) and not isinstance(box, Box) and all(any(r is s for s in sums) for r, _ in mine):
+            found[name] = SUM
         else:
-            box = variables.get(stmt.name)
-            if not isinstance(box, Box) or box.integer:
-                return None
-    for expr in exprs:
-        if not all(_fits(*read, found, loop.name, sums) for read in _reads(expr)):
-            return None
+            found[name] = OWN
     return found
+
+
+def _adds(stmt: Stmt) -> bool:
+    """True if a statement adds to the number that it assigns."""
+    value = stmt.value
+    assert value is not None
+    return not stmt.args and value.kind is Kind.CALL and value.name == "Plus__" and _is_name(value.args[0], stmt.name)
 
 
 def _is_name(expr: Expr, name: str) -> bool:
     return expr.kind is Kind.NAME and expr.name == name
-
-
-def _reads_name(expr: Expr, name: str) -> bool:
-    return any(_is_name(part, name) for part in within(expr))
 
 
 def _axis(index: Sequence[Expr], name: str) -> int | None:
@@ -215,18 +220,12 @@ def _reads(expr: Expr) -> Iterator[tuple[Expr, Sequence[Expr]]]:
         yield from _reads(arg)
 
 
-def _fits(read: Expr, index: Sequence[Expr], assigned: Mapping[str, int | None], name: str, sums: Sequence[Expr]) -> bool:
-    if read.name not in assigned or any(read is each for each in sums):
-        return True
-    axis = assigned[read.name]
-    return axis is not None and len(index) > axis and _axis(index, name) == axis
-
-
 # -- running them -----------------------------------------------------------------------------------------------------
 
 
-def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int | None]) -> None:
+def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
     """Run the turns of a loop at once, in groups where they differ; by themselves where that cannot be."""
+    scope.last_turn = turns[-1]
     waiting, left = [turns], MOST_GROUPS + len(turns) // 8
     while waiting:
         group = waiting.pop()
@@ -241,47 +240,67 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int | None]) -> N
             groups = [group[[key == mine for mine in keys]] for key in dict.fromkeys(keys)]
             if len(groups) == 1 or len(groups) > left + 1:
                 scope.turns(loop, group)
-            else:
+            else:  # the group of the last turn is run last: what it assigns stays
+                last = next(k for k, each in enumerate(groups) if each[-1] == group[-1])
+                if group[-1] == scope.last_turn:
+                    waiting.insert(0, groups.pop(last))
                 waiting += groups
-        except StaticGradError:  # also an index out of range in a branch that no turn takes
+        except (StaticGradError, TypeError, ValueError):  # a size that turns differ in, an index of a branch not taken
             scope.turns(loop, group)
 
 
-def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int | None]) -> None:
+def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
     for name in {part.name for stmt in statements(loop) for expr in expressions(stmt) for part in within(expr)}:
         if name not in axes and isinstance(box := scope.variables.get(name), Box):
             box.whole()  # joined in the graph around
     lanes = Lanes(loop.name, turns)
-    with around(lanes.base):
-        starts = {name: _start(lanes, scope.variables[name], axis) for name, axis in axes.items() if axis is not None}
+    starts = {name: _start(lanes, scope.variables.get(name), axis) for name, axis in axes.items()}
     with lanes.examples.trace:
         inner = scope.inside(lanes)
         inner.variables[loop.name] = LaneValue(np.asarray(turns))
-        inner.variables |= {name: Slice(start, axes[name] or 0) for name, start in starts.items()}
-        inner.variables |= {name: 0.0 for name, axis in axes.items() if axis is None}
+        for name, start in starts.items():
+            inner.variables.pop(name, None)
+            if start is not None:
+                inner.variables[name] = start
         inner.run(loop.body)
         results: dict[str, Value] = {"": inner.total()}
+        places: dict[str, Any] = {}
         for name, axis in axes.items():
-            found = inner.variables[name]
-            results[name] = found.box.whole() if axis is not None else found
+            value = inner.variables.get(name)
+            if isinstance(value, Slice):
+                value = value.box.whole()
+            elif isinstance(value, Box):
+                places[name], value = value.assigned()
+            if value is not None:
+                results[name] = value
         tensors = {name: value for name, value in results.items() if isinstance(value, Tensor)}
     made = dict(zip(tensors, lanes.examples.all(list(tensors.values())), strict=True))
     with around(lanes.base):
-        count = len(turns)
         for name, value in results.items():
-            axis = axes.get(name)
-            if name == "" or axis is None:
-                total = o.sum(made[name], axis=0) if name in made else value * count
-                if name == "":
-                    scope.add(total)
-                else:
-                    scope.variables[name] = scope.variables[name] + total
-                continue
-            if name in made:
-                value = o.moveaxis(made[name], 0, axis) if axis else made[name]
-            else:
-                value = np.broadcast_to(np.expand_dims(value, axis), (*value.shape[:axis], count, *value.shape[axis:]))
-            scope.variables[name].write([*[slice(None)] * axis, _places(turns)], value)
+            by_turn = made[name] if name in made else _every(value, len(turns))
+            if name == "":
+                scope.add(_total(by_turn))
+            elif axes[name] >= 0:
+                axis = axes[name]
+                moved = np.moveaxis(by_turn, 0, axis) if known(by_turn) else o.moveaxis(by_turn, 0, axis)
+                scope.variables[name].write([*[slice(None)] * axis, _places(turns)], moved)
+            elif axes[name] == SUM:
+                scope.variables[name] = scope.variables[name] + _total(by_turn)
+            elif turns[-1] == scope.last_turn and name in places:
+                scope.variables[name].put(places[name], by_turn[-1])
+            elif turns[-1] == scope.last_turn:
+                scope.variables[name] = by_turn[-1] if not known(by_turn) else number(np.asarray(by_turn)[-1])
+
+
+def _every(value: Any, count: int) -> Any:
+    """A known value for each turn."""
+    if isinstance(value, LaneValue):
+        return value.data
+    return np.broadcast_to(np.asarray(value), (count, *np.shape(value)))
+
+
+def _total(by_turn: Value) -> Value:
+    return number(np.sum(by_turn)) if known(by_turn) else o.sum(by_turn, axis=0)
 
 
 def _places(turns: Any) -> Any:
@@ -289,13 +308,15 @@ def _places(turns: Any) -> Any:
     return slice(first, first + len(turns)) if np.array_equal(turns, turns[0] + np.arange(len(turns))) else turns - 1
 
 
-def _start(lanes: Lanes, box: Box, axis: int) -> Box:
-    """What one turn's slice holds before the turn."""
+def _start(lanes: Lanes, box: Any, axis: int) -> Any:
+    """What a variable that turns assign is at the start of a turn."""
+    if axis == SUM:
+        return 0 if isinstance(box, int) else 0.0
+    if axis == OWN:
+        return Box.unassigned(box.shape, box.integer) if isinstance(box, Box) else None
     rest = (*box.shape[:axis], *box.shape[axis + 1 :])
     whole = box.read([*[slice(None)] * axis, _places(lanes.turns)])
-    if known(whole) and np.all(np.isnan(whole)):
-        return Box(rest)
     moved = np.moveaxis(whole, axis, 0) if known(whole) else o.moveaxis(whole, axis, 0)
     if known(moved) and np.array_equal(moved, np.broadcast_to(moved[:1], moved.shape), equal_nan=True):
-        return Box(rest, False, real(moved[0]))
-    return Box(rest, False, lanes.examples.one(tensor(moved)))
+        return Slice(Box(rest, False, real(moved[0])), axis)
+    return Slice(Box(rest, False, lanes.examples.one(tensor(moved))), axis)
