@@ -196,8 +196,7 @@ class Scope:
 
     def _read(self, box: Box, index: Sequence[tuple[str, Any]], name: Any) -> Value:
         if self.lanes is not None and any(isinstance(arg, LaneValue) for _, args in index for arg in args):
-            turns = range(len(self.lanes.turns))
-            return self.lanes.gathered(box, [_within(_at_turn(index, turn), box.shape, name) for turn in turns])
+            return self.lanes.gathered(box, index, lambda at: _within(at, box.shape, name))
         return box.read(_within(index, box.shape, name))
 
     def index(self, exprs: Sequence[Expr]) -> list[tuple[str, Any]]:
@@ -445,13 +444,6 @@ def _copies(variables: Mapping[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
 
     return {name: copied(value) for name, value in variables.items()}
-
-
-def _at_turn(index: Sequence[tuple[str, Any]], turn: int) -> list[tuple[str, Any]]:
-    """An index as it is in one turn."""
-    return [
-        (kind, [number(arg.data[turn]) if isinstance(arg, LaneValue) else arg for arg in args]) for kind, args in index
-    ]
 
 
 def _merged(holds: Tensor, a: Any, b: Any) -> Any:

@@ -107,6 +107,8 @@ class Lanes:
             return None
         if expr.kind is Kind.NAME:
             return varying[0][1]
+        if (quick := self._elements(scope, expr)) is not None:
+            return quick
         plain = scope.plain({name: scope.variables.get(name) for name in names if name in scope.variables})
         values = []
         for turn in range(len(self.turns)):
@@ -120,17 +122,58 @@ class Lanes:
             raise Split([shape(value) for value in values])
         return LaneValue(np.stack([np.asarray(value) for value in values]))
 
-    def gathered(self, box: Box, indices: Sequence[Sequence[Any]]) -> Tensor:
-        """The elements of an array of the graph around at an index for each turn."""
-        at = [np.asarray(box.flat(index)) for index in indices]
-        if len({each.shape for each in at}) > 1:
-            raise Split([each.shape for each in at])
+    def _elements(self, scope: Any, expr: Expr) -> LaneValue | None:
+        """The value by turn of an element of a known array, all turns at once; None of any other expression."""
+        if expr.kind is not Kind.INDEXED or expr.args[0].kind is not Kind.NAME:
+            return None
+        box = scope.variables[expr.args[0].name]
+        if not isinstance(box, Box) or not all(each.name == "IndexSingle" for each in expr.args[1:]):
+            return None
+        index = []
+        for each in expr.args[1:]:
+            found = self.known(scope, each.args[0])
+            index.append(scope.known(each.args[0], "an index") if found is None else found)
+        places = self.places(box.shape, [("IndexSingle", [each]) for each in index])
+        return None if places is None else LaneValue(np.reshape(box.whole(), (-1,))[places])
+
+    def places(self, sizes: Sequence[int], index: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+        """The row-major numbers of the elements at an index that is a number for each of the first axes, by turn; None
+        of any other index, and of one out of range."""
+        if not all(kind == "IndexSingle" and np.ndim(_by_turn(args[0])) < 2 for kind, args in index):
+            return None
+        at = np.zeros(len(self.turns), np.int64)
+        for (_, args), count in zip(index, sizes):
+            place = np.asarray(_by_turn(args[0]))
+            if np.any(place < 1) or np.any(place > count):
+                return None
+            at = at * count + place - 1
+        rest = tuple(sizes[len(index) :])
+        count = int(np.prod(rest, dtype=np.int64))
+        return at if not rest else at.reshape(-1, *(1,) * len(rest)) * count + np.arange(count).reshape(rest)
+
+    def gathered(self, box: Box, index: Sequence[tuple[str, Sequence[Any]]], within: Any) -> Tensor:
+        """The elements of an array of the graph around at an index for each turn. ``within`` checks the index of a
+        turn."""
+        places = self.places(box.shape, index)
+        if places is None:
+            turns = range(len(self.turns))
+            at = [np.asarray(box.flat(within([(k, [_in_turn(a, turn) for a in args]) for k, args in index]))) for turn in turns]
+            if len({each.shape for each in at}) > 1:
+                raise Split([each.shape for each in at])
+            places = np.stack(at)
         if not all(isinstance(piece, np.ndarray | float | int) or self.base.holds(piece) for piece in box.pieces()):
-            raise Split([each.tobytes() for each in at])
-        places = np.stack(at)
+            raise Split([each.tobytes() for each in places])
         with around(self.base):
             found = tensor(reshape(box.join(places.reshape(-1)), places.shape))
         return self.examples.one(found)
+
+
+def _by_turn(value: Any) -> Any:
+    return value.data if isinstance(value, LaneValue) else value
+
+
+def _in_turn(value: Any, turn: int) -> Any:
+    return number(value.data[turn]) if isinstance(value, LaneValue) else value
 
 
 def _free(expr: Expr) -> frozenset[str] | None:
