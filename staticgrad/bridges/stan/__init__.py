@@ -1,0 +1,1 @@
+"""Stan programs: read, evaluated with their data, declared as log densities."""

@@ -1,8 +1,8 @@
 """Variables that are assigned element by element.
 
-A ``Box`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it knows for
-each element the *piece* that it comes from, a value, and its place there: so reading an element gives the very tensor
-that was assigned, and reading many joins the pieces with one gather.
+A ``Box`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it knows
+for each element the *piece* that it comes from, a value, and its place there: so reading an element gives the very
+tensor that was assigned, and reading many joins the pieces with one gather.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan.values import INTS, Index, Value, known, number, real, reshape, shape, spread, stack, take, tensor
+from staticgrad.bridges.stan.values import (
+    INTS,
+    Index,
+    Value,
+    known,
+    number,
+    real,
+    reshape,
+    shape,
+    spread,
+    stack,
+    take,
+    tensor,
+)
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -139,7 +152,9 @@ class Box:
         """The elements with these numbers, flat."""
         if self._pieces is None:
             flat = reshape(self.value, (-1,))
-            return flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
+            return (
+                flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
+            )
         owner, place = self._owner[at], self._place[at]
         used, first = np.unique(owner, return_index=True)
         used = used[np.argsort(first)]

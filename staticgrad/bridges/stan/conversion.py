@@ -7,22 +7,25 @@ jacobian=True)``): constants cost nothing once they are folded, and models can b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.importer import Dialect, SourceBody
-from staticgrad.bridges.stan import cumulative, densities, counts, form, functions, matrices, multivariate  # noqa: F401
+from staticgrad.bridges.stan import counts, cumulative, densities, form, functions, making, matrices, multivariate
 from staticgrad.bridges.stan.boxes import Box
 from staticgrad.bridges.stan.data import bind
-from staticgrad.bridges.stan.evaluation import Scope, Unavailable
+from staticgrad.bridges.stan.evaluation import Scope
+from staticgrad.bridges.stan.expressions import Unavailable
 from staticgrad.bridges.stan.form import Act, Expr, Function, Kind, Program, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
 from staticgrad.bridges.stan.transforms import Parameters
 from staticgrad.bridges.stan.values import Value, number, tensor
 from staticgrad.graph.graph import Tensor
+
+TABLES = (counts, cumulative, densities, functions, making, matrices, multivariate)  # they fill the table
 
 
 class StanDialect(Dialect):
@@ -92,9 +95,8 @@ class Model:
         waiting, seen = [*self.program.data, *self.program.log_prob], set[str]()
         while waiting:
             for call in form.calls_in(waiting.pop(0)):
-                if call.library != 1 or call.name not in ("FnReadData", "FnReadParam"):
-                    if not call.name.startswith("Index"):
-                        yield call
+                if call.name not in ("FnReadData", "FnReadParam") and not call.name.startswith("Index"):
+                    yield call
                 named = [call.name, *(arg.name for arg in call.args if arg.kind is Kind.NAME)]
                 for name in named:
                     if name in self.own and name not in seen:
@@ -139,9 +141,10 @@ class Model:
 
 def _reads(stmt: Stmt, inputs: Mapping[str, Any]) -> bool:
     """True if a statement of the data reads an input, which is bound already."""
-    first: Sequence[Stmt] | Iterable[Stmt] = stmt.body[:1]
     return (
         (stmt.kind is Act.ASSIGN and stmt.name in inputs)
         or stmt.name == "pos__"
-        or any(inner.name.removesuffix("_flat__") in inputs and inner.name.endswith("_flat__") for inner in first)
+        or any(
+            inner.name.removesuffix("_flat__") in inputs and inner.name.endswith("_flat__") for inner in stmt.body[:1]
+        )
     )

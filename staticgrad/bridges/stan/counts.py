@@ -13,8 +13,7 @@ from staticgrad.bridges.stan.densities import density, normal, summed
 from staticgrad.bridges.stan.form import Expr
 from staticgrad.bridges.stan.functions import lchoose, log_diff_exp
 from staticgrad.bridges.stan.table import FUNCTIONS, plain
-from staticgrad.bridges.stan.values import Value, concat, known, m, ndim, real, reshape, shape, size, stack, take, where
-from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.bridges.stan.values import Value, concat, known, m, ndim, real, reshape, shape, size, take, where
 
 # -- formulas of one count --------------------------------------------------------------------------------------------
 
@@ -95,8 +94,9 @@ def _chosen(n: Value, logs: Value) -> Value:
     if size(n) == 0:
         return 0.0
     if ndim(logs) == 1:
-        counts = np.bincount(np.atleast_1d(at), minlength=shape(logs)[0])
-        return take(logs, [int(at)]) if at.ndim == 0 else m.sum(take(logs, [at])) if known(logs) else m.matmul(counts, logs)
+        if at.ndim == 0:
+            return take(logs, [int(at)])
+        return m.matmul(np.bincount(at, minlength=shape(logs)[0]), logs)
     flat = np.arange(shape(logs)[0]) * shape(logs)[1] + np.broadcast_to(at, shape(logs)[:1])
     return m.sum(take(reshape(logs, (-1,)), [flat]))
 
@@ -196,7 +196,7 @@ def _ordered_logistic_glm(n: Value, x: Value, beta: Value, cuts: Value) -> Value
 # -- generalised linear models ----------------------------------------------------------------------------------------
 
 
-def _glm(formula: Any, normal_first: bool = False) -> Any:
+def _glm(formula: Any) -> Any:
     total = summed(formula)
 
     def glm(scope: Any, expr: Expr) -> Value:
@@ -223,6 +223,3 @@ for _name, _formula in {
 def _binomial_glm(scope: Any, expr: Expr) -> Value:
     n, count, x, alpha, beta = scope.values(expr.args)
     return summed(_binomial_logit)(n, count, m.matmul(x, beta) + alpha)
-
-
-assert stack is not None and o is not None

@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
-from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.densities import density, summed
 from staticgrad.bridges.stan.table import plain
-from staticgrad.bridges.stan.values import Value, known, m, where
+from staticgrad.bridges.stan.values import Value, m, where
 
 LOG_HALF = -math.log(2)
 Formula = Callable[..., Value]
@@ -30,7 +27,7 @@ def _student_tail(z: Value, nu: Value) -> Value:
     return where(z < 0, m.log(tail), m.log1p(-tail))
 
 
-def _scaled(log_cdf: Formula, symmetric: bool = True) -> tuple[Formula, Formula]:
+def _scaled(log_cdf: Formula) -> tuple[Formula, Formula]:
     """The pair of a family of a location and a scale, symmetric about it."""
     return (
         lambda y, mu, sigma: log_cdf((y - mu) / sigma),
@@ -118,8 +115,12 @@ PAIRS: dict[str, tuple[Formula, Formula]] = {
     ),
 }  # fmt: skip
 
-for _family, (_below, _above) in PAIRS.items():
-    density(**{f"{_family}_lcdf": _below, f"{_family}_lccdf": _above})
-    plain(f"{_family}_cdf")(lambda *v, total=summed(_below): m.exp(total(*v)))
 
-assert known is not None and np is not None and RefusedError is not None
+def _enter(family: str, below: Formula, above: Formula) -> None:
+    total = summed(below)
+    density(**{f"{family}_lcdf": below, f"{family}_lccdf": above})
+    plain(f"{family}_cdf")(lambda *values: m.exp(total(*values)))
+
+
+for _family, _pair in PAIRS.items():
+    _enter(_family, *_pair)

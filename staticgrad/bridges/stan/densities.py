@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan.form import Leaf
-from staticgrad.bridges.stan.functions import log_diff_exp
 from staticgrad.bridges.stan.table import FUNCTIONS
 from staticgrad.bridges.stan.values import Value, known, m, ndim, real, shape, size, spread, where
 
@@ -157,12 +154,8 @@ density(
     inv_chi_square_lpdf=lambda y, nu: _inv_gamma(y, 0.5 * nu, 0.5), scaled_inv_chi_square_lpdf=_scaled_inv_chi_square,
     exponential_lpdf=lambda y, rate: m.log(rate) - rate * y, weibull_lpdf=_weibull, frechet_lpdf=_frechet,
     rayleigh_lpdf=lambda y, sigma: m.log(y) - 2.0 * m.log(sigma) - 0.5 * (y / sigma) * (y / sigma), pareto_lpdf=_pareto,
-    pareto_type_2_lpdf=_pareto_2, beta_lpdf=_beta, beta_proportion_lpdf=lambda y, mu, k: _beta(y, mu * k, (1.0 - mu) * k),
-    von_mises_lpdf=_von_mises, uniform_lpdf=_uniform, skew_normal_lpdf=_skew_normal, exp_mod_normal_lpdf=_exp_mod_normal,
-    loglogistic_lpdf=_loglogistic,
+    pareto_type_2_lpdf=_pareto_2, beta_lpdf=_beta,
+    beta_proportion_lpdf=lambda y, mu, k: _beta(y, mu * k, (1.0 - mu) * k),
+    von_mises_lpdf=_von_mises, uniform_lpdf=_uniform, skew_normal_lpdf=_skew_normal,
+    exp_mod_normal_lpdf=_exp_mod_normal,    loglogistic_lpdf=_loglogistic,
 )  # fmt: skip
-
-
-def no_density(*args: Any) -> Any:
-    """Distributions that are not converted."""
-    return Leaf, log_diff_exp

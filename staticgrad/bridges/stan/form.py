@@ -157,7 +157,9 @@ def read(text: str) -> Program:
         reader = _Reader(base64.b64decode(text[len(HEADER) :].strip(), validate=True))
         program = reader.program()
     except (binascii.Error, struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
-        raise FormatError(f"stan: the intermediate form is damaged, or of a version that is not known: {error}") from None
+        raise FormatError(
+            f"stan: the intermediate form is damaged, or of a version that is not known: {error}"
+        ) from None
     if reader.at != len(reader.data):
         raise FormatError(f"stan: expected {reader.at} bytes of an intermediate form, actual {len(reader.data)}")
     return program
@@ -262,22 +264,23 @@ class _Reader:
                 name, sized = self.text(), self.sized()
                 self.byte()  # whether it depends on data alone
                 value = self.expr() if self.byte() else None
-                return dict(name=name, sized=sized, value=value, constraint=self.constraint(), args=self.list(self.expr))
+                bounds, sizes = self.constraint(), self.list(self.expr)
+                return {"name": name, "sized": sized, "value": value, "constraint": bounds, "args": sizes}
             case Act.ASSIGN:
-                return dict(name=self.text(), args=self.list(self.expr), value=self.expr())
+                return {"name": self.text(), "args": self.list(self.expr), "value": self.expr()}
             case Act.TARGET:
-                return dict(value=self.expr())
+                return {"value": self.expr()}
             case Act.BLOCK | Act.LIST:
-                return dict(body=self.list(self.statement))
+                return {"body": self.list(self.statement)}
             case Act.FOR:
-                return dict(name=self.text(), args=(self.expr(), self.expr()), body=self.list(self.statement))
+                return {"name": self.text(), "args": (self.expr(), self.expr()), "body": self.list(self.statement)}
             case Act.IF | Act.WHILE:
-                return dict(value=self.expr(), body=self.list(self.statement))
+                return {"value": self.expr(), "body": self.list(self.statement)}
             case Act.CALL:
                 name, args = self.text(), self.list(self.expr)
-                return dict(name=name, args=args, constraint=self.constraint(), subject=self.text())
+                return {"name": name, "args": args, "constraint": self.constraint(), "subject": self.text()}
             case Act.RETURN:
-                return dict(value=self.expr() if self.byte() else None)
+                return {"value": self.expr() if self.byte() else None}
         return {}
 
     def function(self) -> Function:

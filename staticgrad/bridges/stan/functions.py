@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,20 @@ from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.form import Expr, Leaf
 from staticgrad.bridges.stan.table import plain, table, typed
 from staticgrad.bridges.stan.values import (
-    Value, concat, either, known, m, ndim, number, real, reshape, shape, size, spread, stack, take, tensor, transpose, where,
+    Value,
+    either,
+    known,
+    m,
+    ndim,
+    number,
+    real,
+    size,
+    tensor,
+    transpose,
+    where,
 )  # fmt: skip
-from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
-LOG_2 = math.log(2)
 MATRICES = (Leaf.MATRIX, Leaf.VECTOR, Leaf.ROW)
 
 
@@ -83,14 +90,6 @@ table(
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def log1m_exp(x: Value) -> Value:
-    return m.log1mexp(x)
-
-
-def log1p_exp(x: Value) -> Value:
-    return m.softplus(x)
-
-
 def log_inv_logit(x: Value) -> Value:
     return -m.softplus(-x)
 
@@ -138,13 +137,13 @@ def _step(x: Value) -> Value:
     return where(x < 0, 0.0, 1.0)
 
 
-_NAMED = dict(
+_NAMED = dict(  # noqa: C408
     exp="exp", log="log", sqrt="sqrt", sin="sin", cos="cos", tan="tan", asin="asin", acos="acos", atan="atan",
     sinh="sinh", cosh="cosh", tanh="tanh", asinh="asinh", acosh="acosh", atanh="atanh", exp2="exp2", expm1="expm1",
-    log1p="log1p", log2="log2", log10="log10", erf="erf", erfc="erfc", lgamma="lgamma", digamma="digamma", floor="floor",
-    ceil="ceil", trunc="trunc", inv_logit="sigmoid", Phi="ndtr", inv_Phi="ndtri", std_normal_qf="ndtri", atan2="atan2",
-    hypot="hypot", fmax="maximum", fmin="minimum", lbeta="betaln", log1p_exp="softplus", log1m_exp="log1mexp",
-    lmultiply="xlogy", multiply_log="xlogy", gamma_p="gammainc", gamma_q="gammaincc", inc_beta="betainc",
+    log1p="log1p", log2="log2", log10="log10", erf="erf", erfc="erfc", lgamma="lgamma", digamma="digamma",
+    floor="floor", ceil="ceil", trunc="trunc", inv_logit="sigmoid", Phi="ndtr", inv_Phi="ndtri", std_normal_qf="ndtri",
+    atan2="atan2", hypot="hypot", fmax="maximum", fmin="minimum", lbeta="betaln", log1p_exp="softplus",
+    log1m_exp="log1mexp", lmultiply="xlogy", multiply_log="xlogy", gamma_p="gammainc", gamma_q="gammaincc", inc_beta="betainc",
 )  # fmt: skip
 
 
@@ -155,7 +154,8 @@ def _named(op: str) -> Any:
 table(**{name: _named(op) for name, op in _NAMED.items()})
 table(
     abs=lambda x: m.abs(x) if not known(x) else number(np.abs(x)), fabs=lambda x: m.abs(x),
-    square=lambda x: x * x, inv=lambda x: 1.0 / x, inv_sqrt=lambda x: 1.0 / m.sqrt(x), inv_square=lambda x: 1.0 / (x * x),
+    square=lambda x: x * x, inv=lambda x: 1.0 / x, inv_sqrt=lambda x: 1.0 / m.sqrt(x),
+    inv_square=lambda x: 1.0 / (x * x),
     cbrt=lambda x: m.sign(x) * m.exp(m.log(m.abs(x)) / 3), log1m=lambda x: m.log1p(-x),
     logit=lambda x: m.log(x) - m.log1p(-x), log_inv_logit=log_inv_logit, log1m_inv_logit=log1m_inv_logit,
     inv_cloglog=lambda x: -m.expm1(-m.exp(x)), cloglog=lambda x: m.log(-m.log1p(-x)), Phi_approx=_phi_approx,
@@ -165,15 +165,17 @@ table(
     log_falling_factorial=log_falling_factorial,
     log_rising_factorial=lambda x, n: m.lgamma(real(x) + n) - m.lgamma(real(x)),
     falling_factorial=lambda x, n: m.exp(log_falling_factorial(x, n)),
-    rising_factorial=lambda x, n: m.exp(m.lgamma(real(x) + n) - m.lgamma(real(x))), fmod=lambda a, b: a - b * m.trunc(a / b),
+    rising_factorial=lambda x, n: m.exp(m.lgamma(real(x) + n) - m.lgamma(real(x))),
+    fmod=lambda a, b: a - b * m.trunc(a / b),
     step=_step, int_step=lambda x: int(x > 0), is_nan=lambda x: int(math.isnan(x)), is_inf=lambda x: int(math.isinf(x)),
-    round=lambda x: m.trunc(x + m.copysign(0.5, x)), log_inv_logit_diff=lambda a, b: log_diff_exp(-m.softplus(-a), -m.softplus(-b)),
+    round=lambda x: m.trunc(x + m.copysign(0.5, x)),
+    log_inv_logit_diff=lambda a, b: log_diff_exp(-m.softplus(-a), -m.softplus(-b)),
     ldexp=lambda a, b: a * 2.0**b, logical_negation=_not,
 )  # fmt: skip
 table(
-    pi=lambda: math.pi, e=lambda: math.e, sqrt2=lambda: math.sqrt(2), log2_=lambda: LOG_2, FnNegInf=lambda: -math.inf,
+    pi=lambda: math.pi, e=lambda: math.e, sqrt2=lambda: math.sqrt(2), FnNegInf=lambda: -math.inf,
     negative_infinity=lambda: -math.inf, positive_infinity=lambda: math.inf, not_a_number=lambda: math.nan,
-    machine_precision=lambda: float(np.finfo(np.float64).eps), log10_=lambda: math.log(10), FnPosInf=lambda: math.inf,
+    machine_precision=lambda: float(np.finfo(np.float64).eps), FnPosInf=lambda: math.inf,
     FnNaN=lambda: math.nan,
 )  # fmt: skip
 
@@ -195,15 +197,11 @@ def log_mix(theta: Value, *values: Value) -> Value:
 
 def _extreme(name: str) -> Any:
     def extreme(*values: Value) -> Value:
-        if known(*values):
-            return number(getattr(np, name)(values[0])) if len(values) == 1 else getattr(__builtins_, name)(*values)
+        if known(*values):  # integers stay integers
+            return number(getattr(np, name)(values))
         return getattr(m, name)(values[0]) if len(values) == 1 else getattr(m, f"{name}imum")(*values)
 
     return extreme
-
-
-class __builtins_:
-    max, min = staticmethod(max), staticmethod(min)
 
 
 def _sum(x: Value) -> Value:
@@ -237,153 +235,10 @@ def _rows_dot(a: Value, b: Value) -> Value:
 
 table(
     sum=_sum, prod=lambda x: m.prod(x), mean=lambda x: m.mean(x), max=_extreme("max"), min=_extreme("min"),
-    variance=_variance, sd=lambda x: m.sqrt(_variance(x)), softmax=lambda x: m.exp(log_softmax(x)), log_softmax=log_softmax,
+    variance=_variance, sd=lambda x: m.sqrt(_variance(x)), softmax=lambda x: m.exp(log_softmax(x)),
+    log_softmax=log_softmax,
     dot_product=dot, dot_self=lambda x: dot(x, x), distance=lambda a, b: _norm(a - b), norm2=_norm,
     squared_distance=lambda a, b: dot(a - b, a - b) if ndim(a) else (a - b) * (a - b), norm1=lambda x: m.sum(m.abs(x)),
     cumulative_sum=lambda x: m.cumsum(x), columns_dot_product=_columns_dot, rows_dot_product=_rows_dot,
     columns_dot_self=lambda a: _columns_dot(a, a), rows_dot_self=lambda a: _rows_dot(a, a),
 )  # fmt: skip
-
-# -- sizes, making ----------------------------------------------------------------------------------------------------
-
-
-@typed("rows", "cols")
-def _rows(scope: Any, expr: Expr) -> int:
-    sizes, leaf = shape(scope.value(expr.args[0])), expr.args[0].leaf
-    if leaf is Leaf.MATRIX:
-        return sizes[-2 if expr.name == "rows" else -1]
-    return sizes[-1] if (leaf is Leaf.VECTOR) == (expr.name == "rows") else 1
-
-
-def _filled(*sizes: Any, integer: bool = False) -> Any:
-    return lambda x, *counts: spread(x if known(x) else x, counts)
-
-
-def _as_array(*values: Value) -> Value:
-    if all(known(value) and isinstance(value, (int, np.integer)) for value in values):
-        return np.asarray(values, np.int64)
-    return stack([real(value) for value in values])
-
-
-def _one_hot(count: int, at: int) -> Any:
-    return np.eye(count)[at - 1]
-
-
-table(
-    size=lambda x: shape(x)[0] if ndim(x) else 1, num_elements=size, FnLength=lambda x: shape(x)[0],
-    dims=lambda x: np.asarray(shape(x), np.int64), rep_vector=lambda x, n: spread(real(x), (n,)),
-    rep_row_vector=lambda x, n: spread(real(x), (n,)), rep_array=lambda x, *counts: spread(x, (*counts, *shape(x))),
-    FnMakeArray=_as_array, FnMakeRowVec=_as_array, zeros_vector=lambda n: np.zeros(n), ones_vector=lambda n: np.ones(n),
-    zeros_row_vector=lambda n: np.zeros(n), ones_row_vector=lambda n: np.ones(n), zeros_array=lambda n: np.zeros(n),
-    ones_array=lambda n: np.ones(n), zeros_int_array=lambda n: np.zeros(n, np.int64),
-    ones_int_array=lambda n: np.ones(n, np.int64), linspaced_vector=lambda n, a, b: np.linspace(a, b, n),
-    linspaced_row_vector=lambda n, a, b: np.linspace(a, b, n), linspaced_array=lambda n, a, b: np.linspace(a, b, n),
-    linspaced_int_array=lambda n, a, b: np.linspace(a, b, n).astype(np.int64), uniform_simplex=lambda n: np.full(n, 1 / n),
-    one_hot_vector=_one_hot, one_hot_row_vector=_one_hot, one_hot_array=_one_hot, identity_matrix=lambda n: np.eye(n),
-    one_hot_int_array=lambda n, k: np.eye(n, dtype=np.int64)[k - 1],
-)  # fmt: skip
-
-
-@typed("rep_matrix")
-def _rep_matrix(scope: Any, expr: Expr) -> Value:
-    x, *counts = scope.values(expr.args)
-    leaf = expr.args[0].leaf
-    if leaf is Leaf.VECTOR:
-        return spread(reshape(x, (-1, 1)), (shape(x)[0], counts[0]))
-    return spread(real(x), counts if leaf is not Leaf.ROW else (counts[0], shape(x)[0]))
-
-
-# -- taking apart and joining -----------------------------------------------------------------------------------------
-
-
-def _part(first: int, count: int) -> slice:
-    return slice(first - 1, first - 1 + count)
-
-
-def _reversed(x: Value) -> Value:
-    return x[::-1] if known(x) else o.flip(x, axis=0)
-
-
-def _sorted(x: Value, descending: bool = False) -> Value:
-    made = number(np.sort(x)) if known(x) else o.sort(x)
-    return _reversed(made) if descending else made
-
-
-def _sort_indices(x: Value, sign: int) -> Any:
-    if not known(x):
-        raise RefusedError("the order of what depends on parameters is no known index")
-    return np.argsort(sign * np.asarray(x), kind="stable") + 1
-
-
-table(
-    segment=lambda x, first, count: take(x, [_part(first, count)]), head=lambda x, n: take(x, [slice(0, n)]),
-    tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), reverse=_reversed,
-    block=lambda x, i, j, rows, cols: take(x, [_part(i, rows), _part(j, cols)]), sort_asc=_sorted,
-    sort_desc=lambda x: _sorted(x, True), append_array=lambda a, b: concat([a, b]),
-    sort_indices_asc=lambda x: _sort_indices(x, 1), sort_indices_desc=lambda x: _sort_indices(x, -1),
-    diagonal=lambda x: m.diagonal(x), to_row_vector=lambda x: _column_major(x), to_int=lambda x: int(x),
-)  # fmt: skip
-
-
-def _column_major(x: Value) -> Value:
-    return reshape(transpose(real(x)), (-1,))
-
-
-@typed("to_vector", "to_array_1d")
-def _to_vector(scope: Any, expr: Expr) -> Value:
-    x = scope.value(expr.args[0])
-    return _column_major(x) if expr.args[0].leaf is Leaf.MATRIX and not expr.args[0].depth else reshape(x, (-1,))
-
-
-@plain("to_array_2d")
-def _same(x: Value) -> Value:
-    return x
-
-
-@typed("to_matrix")
-def _to_matrix(scope: Any, expr: Expr) -> Value:
-    x, *counts = scope.values(expr.args)
-    arg = expr.args[0]
-    if not counts:
-        wide = {Leaf.VECTOR: (-1, 1), Leaf.ROW: (1, -1)}.get(arg.leaf) if not arg.depth else None
-        return reshape(real(x), wide) if wide else real(x)
-    rows, cols = counts[:2]
-    by_column = len(counts) < 3 or counts[2]
-    flat = real(x) if arg.leaf is not Leaf.MATRIX else _column_major(x)
-    return transpose(reshape(flat, (cols, rows))) if by_column else reshape(flat, (rows, cols))
-
-
-@typed("append_row", "append_col")
-def _append(scope: Any, expr: Expr) -> Value:
-    a, b = (real(value) for value in scope.values(expr.args))
-    rows = expr.name == "append_row"
-    along = Leaf.VECTOR if rows else Leaf.ROW  # what has its elements along the axis that grows
-    if expr.leaf is not Leaf.MATRIX:
-        return concat([reshape(x, (-1,)) for x in (a, b)])
-    flat = Leaf.ROW if rows else Leaf.VECTOR
-    parts = [
-        reshape(x, (1, -1) if rows else (-1, 1)) if arg.leaf is flat else x for x, arg in zip((a, b), expr.args)
-    ]
-    assert all(arg.leaf is not along for arg in expr.args)
-    return concat(parts, 0 if rows else 1)
-
-
-@typed("reduce_sum", "reduce_sum_static")
-def _reduce_sum(scope: Any, expr: Expr) -> Value:
-    """The partial sum of all elements: one slice."""
-    name, (sliced, _, *shared) = expr.args[0].name, scope.values(expr.args[1:])
-    return scope.call(name, [sliced, 1, shape(sliced)[0], *shared]) if shape(sliced)[0] else 0.0
-
-
-@typed("target", "FnTarget", "get_lp")
-def _target(scope: Any, expr: Expr) -> Value:
-    return scope.total()
-
-
-def spread_all(values: Sequence[Value]) -> list[Value]:
-    """Scalars and arrays of one shape, all of that shape."""
-    wide = next((shape(value) for value in values if ndim(value)), ())
-    return [spread(real(value), wide) for value in values]
-
-
-assert isinstance(Tensor, type)

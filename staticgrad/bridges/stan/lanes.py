@@ -3,30 +3,29 @@
 The body is run once. What a turn reads of its own becomes a *lane*: the number of the turn and what follows from it and
 from data are known for each turn (``LaneValue``); elements of arrays at such indices are gathered for all turns. Then
 what was declared is batched, as ``sg.vmap`` does. Where turns differ in a branch, a size or a category, they are split
-into groups (``Split``); in a branch within a loop of the body both sides are run and selected from. What turns assign to
-arrays around the loop is written there in the end.
+into groups (``Split``); in a branch within a loop of the body both sides are run and selected from. What turns assign
+to arrays around the loop is written there in the end.
 
 A loop is run turn by turn if ``axes_of`` finds that a turn reads what another one assigns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.boxes import Box
-from staticgrad.bridges.stan.form import Act, Expr, Kind, Stmt, expressions, statements, within
+from staticgrad.bridges.stan.form import Expr, Kind, Stmt, expressions, statements, within
+from staticgrad.bridges.stan.loops import OWN, SUM
 from staticgrad.bridges.stan.values import Value, known, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
 from staticgrad.graph.graph import Graph, Tensor, around, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
-FEWEST_TURNS = 6  # of a loop that is batched: fewer make a small graph when they are unrolled
 MOST_GROUPS = 12  # of turns that differ, beside one for every eight turns
-SUM, OWN = -1, -2  # in the place of an axis
 ASKS_FOR_TERMS = ("target", "FnTarget", "get_lp")
 
 
@@ -99,9 +98,11 @@ class Lanes:
             found = scope.variables.get(name)
             if isinstance(found, LaneValue):
                 varying.append((name, found))
-            elif isinstance(found, Tensor | Slice) or (isinstance(found, Box) and not found.known):
-                return None
-            elif found is None and name not in scope.own:
+            elif (
+                isinstance(found, Tensor | Slice)
+                or (isinstance(found, Box) and not found.known)
+                or (found is None and name not in scope.own)
+            ):
                 return None
         if not varying:
             return None
@@ -114,7 +115,9 @@ class Lanes:
         for turn in range(len(self.turns)):
             for name, value in varying:
                 each = value.data[turn]
-                plain.variables[name] = Box(each.shape, each.dtype.kind in "iu", each) if np.ndim(each) else number(each)
+                plain.variables[name] = (
+                    Box(each.shape, each.dtype.kind in "iu", each) if np.ndim(each) else number(each)
+                )
             values.append(plain.value(expr))
         if not known(*values):
             return None
@@ -157,7 +160,10 @@ class Lanes:
         places = self.places(box.shape, index)
         if places is None:
             turns = range(len(self.turns))
-            at = [np.asarray(box.flat(within([(k, [_in_turn(a, turn) for a in args]) for k, args in index]))) for turn in turns]
+            at = [
+                np.asarray(box.flat(within([(k, [_in_turn(a, turn) for a in args]) for k, args in index])))
+                for turn in turns
+            ]
             if len({each.shape for each in at}) > 1:
                 raise Split([each.shape for each in at])
             places = np.stack(at)
@@ -192,87 +198,17 @@ def _free(expr: Expr) -> frozenset[str] | None:
 _FREE: dict[int, tuple[Expr, frozenset[str] | None]] = {}
 
 
-# -- which loops ------------------------------------------------------------------------------------------------------
-
-
-def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
-    """For each variable around a loop that its turns assign, the axis along which each turn has its own slice; or SUM,
-    of a number to which turns add; or OWN, of what each turn assigns before it reads it. None if turns depend on each
-    other, or nothing depends on parameters."""
-    body = [stmt for inner in loop.body for stmt in statements(inner)]
-    if any(stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE, Act.WHILE) for stmt in body):
-        return None
-    exprs = [expr for stmt in body for expr in expressions(stmt)]
-    if all(expr.data for expr in exprs if expr.kind is not Kind.CALL or not expr.name.startswith("Index")):
-        return None
-    local = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
-    writes: dict[str, list[Stmt]] = {}
-    for stmt in body:
-        if (stmt.kind is Act.ASSIGN and stmt.name not in local) or stmt.kind is Act.FOR:
-            writes.setdefault(stmt.name, []).append(stmt)
-    reads = [read for expr in exprs for read in _reads(expr)]
-    found: dict[str, int] = {}
-    for name, stmts in writes.items():
-        axes = {_axis(stmt.args, loop.name) if stmt.kind is Act.ASSIGN else None for stmt in stmts}
-        mine = [(read, index) for read, index in reads if read.name == name]
-        box = variables.get(name)
-        sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
-        if None not in axes:
-            (axis,) = axes if len(axes) == 1 else (None,)
-            if not isinstance(box, Box) or box.integer or axis is None:
-                return None
-            if not all(len(index) > axis and _axis(index, loop.name) == axis for _, index in mine):
-                return None
-            found[name] = axis
-        elif len(sums) == len(stmts) and not isinstance(box, Box) and all(any(r is s for s in sums) for r, _ in mine):
-            found[name] = SUM
-        else:
-            found[name] = OWN
-    return found
-
-
-def _adds(stmt: Stmt) -> bool:
-    """True if a statement adds to the number that it assigns."""
-    value = stmt.value
-    assert value is not None
-    return not stmt.args and value.kind is Kind.CALL and value.name == "Plus__" and _is_name(value.args[0], stmt.name)
-
-
-def _is_name(expr: Expr, name: str) -> bool:
-    return expr.kind is Kind.NAME and expr.name == name
-
-
-def _axis(index: Sequence[Expr], name: str) -> int | None:
-    """The axis of an index that is the loop's variable."""
-    for axis, each in enumerate(index):
-        if each.name == "IndexSingle" and _is_name(each.args[0], name):
-            return axis
-    return None
-
-
-def _reads(expr: Expr) -> Iterator[tuple[Expr, Sequence[Expr]]]:
-    """Each variable that an expression reads, with the index at which it does."""
-    if expr.kind is Kind.NAME:
-        yield expr, ()
-        return
-    rest = expr.args
-    if expr.kind is Kind.INDEXED and expr.args[0].kind is Kind.NAME:
-        yield expr.args[0], expr.args[1:]
-        rest = expr.args[1:]
-    for arg in rest:
-        yield from _reads(arg)
-
-
 # -- running them -----------------------------------------------------------------------------------------------------
 
 
-def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
-    """Run the turns of a loop at once, in groups where they differ; by themselves where that cannot be."""
+def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int) -> None:
+    """Run the turns of a loop at once, in groups where they differ; by themselves where that cannot be, or where a
+    group has less than ``fewest``."""
     scope.last_turn = turns[-1]
     waiting, left = [turns], MOST_GROUPS + len(turns) // 8
     while waiting:
         group = waiting.pop()
-        if len(group) < FEWEST_TURNS or left <= 0:
+        if len(group) < fewest or left <= 0:
             scope.turns(loop, group)
             continue
         left -= 1
@@ -308,7 +244,7 @@ def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> No
         inner.run(loop.body)
         results: dict[str, Value] = {"": inner.total()}
         places: dict[str, Any] = {}
-        for name, axis in axes.items():
+        for name in axes:
             value = inner.variables.get(name)
             if isinstance(value, Slice):
                 value = value.box.whole()

@@ -9,7 +9,7 @@ import numpy as np
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.form import Expr, Leaf
 from staticgrad.bridges.stan.table import plain, table, typed
-from staticgrad.bridges.stan.values import Value, concat, either, known, m, ndim, reshape, shape, stack, tensor, transpose
+from staticgrad.bridges.stan.values import Value, either, known, m, ndim, reshape, shape, tensor, transpose
 from staticgrad.graph.optable import FUNCTIONS as o
 
 t = transpose
@@ -78,10 +78,12 @@ table(
     diag_post_multiply=lambda a, v: a * _row(v), quad_form=_quadratic, quad_form_sym=_quadratic,
     quad_form_diag=lambda a, v: _column(v) * a * _row(v), trace_quad_form=lambda a, b: _trace(_quadratic(a, b)),
     log_determinant=lambda a: m.logdet(a), log_determinant_spd=log_determinant_spd,
-    determinant=either(np.linalg.det, lambda x: o.det(x)), mdivide_left_tri_low=solve_lower, mdivide_left_spd=_solve_spd,
+    determinant=either(np.linalg.det, lambda x: o.det(x)), mdivide_left_tri_low=solve_lower,
+    mdivide_left_spd=_solve_spd,
     mdivide_right_tri_low=lambda b, a: _right_lower(b, a), eigenvalues_sym=_eigenvalues,
     eigenvectors_sym=either(lambda x: np.linalg.eigh(x)[1], lambda x: o.eigh(x)[1]),
-    matrix_exp=lambda a: o.expm(tensor(a)), csr_matrix_times_vector=_sparse, matrix_power=lambda a, n: o.matrix_power(tensor(a), n),
+    matrix_exp=lambda a: o.expm(tensor(a)), csr_matrix_times_vector=_sparse,
+    matrix_power=lambda a, n: o.matrix_power(tensor(a), n),
     singular_values=either(lambda x: np.linalg.svd(x, compute_uv=False), lambda x: o.svdvals(x)),
 )  # fmt: skip
 
@@ -102,8 +104,8 @@ def _right(b: Value, a: Value) -> Value:
 
 
 def _differences(scope: Any, expr: Expr) -> tuple[Value, list[Value], bool]:
-    """The differences of all pairs of points, with an axis of coordinates at the end where points are vectors; the other
-    operands."""
+    """The differences of all pairs of points, with an axis of coordinates at the end where points are vectors; the
+    other operands; whether they are vectors."""
     args = scope.values(expr.args)
     points = expr.args[0]
     vectors = points.leaf in (Leaf.VECTOR, Leaf.ROW) and points.depth == 1
@@ -161,6 +163,3 @@ def _matern52(scope: Any, expr: Expr) -> Value:
 def _dot_prod(x: Value, sigma: Value) -> Value:
     x = _column(x) if ndim(x) == 1 else x
     return sigma * sigma + m.matmul(x, t(x))
-
-
-assert concat is not None and stack is not None

@@ -9,6 +9,7 @@ stanli translates the source (``stan_to_mir``); the rest is done here. No C++ co
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import threading
@@ -185,7 +186,7 @@ class CompiledModel:
         if unknown:
             raise StaticGradError(f"with_data: the program has no data of the name {', '.join(sorted(unknown))}")
         given = {**self._data, **updates}
-        text, code, file = self._source
+        _, code, file = self._source
         return CompiledModel(Model(self._model.program, given, StanDialect(code, file)), self._source, given)
 
     def with_transform_adapt(self, **options: Any) -> CompiledModel:
@@ -233,8 +234,6 @@ class CompiledModel:
             import nutpie.compile_pymc as nutpie_path
         except ImportError as error:
             raise ImportError("sampling needs nutpie: pip install '.[stan]' in a checkout") from error
-        import dataclasses
-
         expand, shapes = self._expanded()
         fields = {
             "dims": {}, "reparameterized_names": [], "compiled_logp_func": self._logp, "compiled_expand_func": expand,

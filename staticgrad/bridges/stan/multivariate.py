@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from staticgrad.bridges.stan.matrices import log_determinant_spd, solve_lower
 from staticgrad.bridges.stan.table import plain
-from staticgrad.bridges.stan.values import Value, known, m, ndim, real, reshape, shape, spread, tensor, transpose
+from staticgrad.bridges.stan.values import Value, known, m, ndim, real, reshape, shape, spread, transpose
 
 LOG_TAU, LOG_PI, LOG_2 = math.log(2 * math.pi), math.log(math.pi), math.log(2)
 
@@ -108,9 +107,7 @@ def _lkj_corr_cholesky(factor: Value, eta: Value) -> Value:
     if count < 2:
         return _lkj_constant(eta, count) if count else 0.0
     logs = m.log(m.diagonal(factor)[1:])
-    weights = np.arange(count - 2, -1, -1.0) + 2.0 * tensor(eta) - 2.0 if not known(eta) else (
-        np.arange(count - 2, -1, -1.0) + 2.0 * eta - 2.0
-    )  # fmt: skip
+    weights = np.arange(count - 2, -1, -1.0) + 2.0 * real(eta) - 2.0
     return _lkj_constant(eta, count) + m.sum(weights * logs)
 
 
@@ -137,7 +134,3 @@ def _inv_wishart(w: Value, nu: Value, scale: Value) -> Value:
     trace = m.sum(m.diagonal(m.solve(w, scale)))
     logs = half * log_determinant_spd(scale) - 0.5 * (nu + count + 1.0) * log_determinant_spd(w)
     return logs - 0.5 * trace - half * count * LOG_2 - _log_multi_gamma(count, half)
-
-
-def _unused() -> Any:
-    return None

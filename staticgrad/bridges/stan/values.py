@@ -1,7 +1,7 @@
 """Values while a Stan program is converted, and functions of them that are declared or computed.
 
-A value is known (a Python number, or a NumPy array) or a tensor. Arrays have the axes of Stan's arrays in front of those
-of their vectors or matrices, in row-major order; a vector and a row vector both have one axis. ``m`` has the
+A value is known (a Python number, or a NumPy array) or a tensor. Arrays have the axes of Stan's arrays in front of
+those of their vectors or matrices, in row-major order; a vector and a row vector both have one axis. ``m`` has the
 elementwise functions of the op table and some others: of known values they are computed with NumPy, by the references
 of the ops, else declared.
 """

@@ -1,0 +1,79 @@
+"""Which loops of a Stan program have turns that do not depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from staticgrad.bridges.stan.boxes import Box
+from staticgrad.bridges.stan.form import Act, Expr, Kind, Stmt, expressions, statements
+
+SUM, OWN = -1, -2  # in the place of an axis
+
+
+def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
+    """For each variable around a loop that its turns assign, the axis along which each turn has its own slice; or SUM,
+    of a number to which turns add; or OWN, of what each turn assigns before it reads it. None if turns depend on each
+    other, or nothing depends on parameters."""
+    body = [stmt for inner in loop.body for stmt in statements(inner)]
+    if any(stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE, Act.WHILE) for stmt in body):
+        return None
+    exprs = [expr for stmt in body for expr in expressions(stmt)]
+    if all(expr.data for expr in exprs if expr.kind is not Kind.CALL or not expr.name.startswith("Index")):
+        return None
+    local = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
+    writes: dict[str, list[Stmt]] = {}
+    for stmt in body:
+        if (stmt.kind is Act.ASSIGN and stmt.name not in local) or stmt.kind is Act.FOR:
+            writes.setdefault(stmt.name, []).append(stmt)
+    reads = [read for expr in exprs for read in _reads(expr)]
+    found: dict[str, int] = {}
+    for name, stmts in writes.items():
+        axes = {_axis(stmt.args, loop.name) if stmt.kind is Act.ASSIGN else None for stmt in stmts}
+        mine = [(read, index) for read, index in reads if read.name == name]
+        box = variables.get(name)
+        sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
+        if None not in axes:
+            (axis,) = axes if len(axes) == 1 else (None,)
+            if not isinstance(box, Box) or box.integer or axis is None:
+                return None
+            if not all(len(index) > axis and _axis(index, loop.name) == axis for _, index in mine):
+                return None
+            found[name] = axis
+        elif len(sums) == len(stmts) and not isinstance(box, Box) and all(any(r is s for s in sums) for r, _ in mine):
+            found[name] = SUM
+        else:
+            found[name] = OWN
+    return found
+
+
+def _adds(stmt: Stmt) -> bool:
+    """True if a statement adds to the number that it assigns."""
+    value = stmt.value
+    assert value is not None
+    return not stmt.args and value.kind is Kind.CALL and value.name == "Plus__" and _is_name(value.args[0], stmt.name)
+
+
+def _is_name(expr: Expr, name: str) -> bool:
+    return expr.kind is Kind.NAME and expr.name == name
+
+
+def _axis(index: Sequence[Expr], name: str) -> int | None:
+    """The axis of an index that is the loop's variable."""
+    for axis, each in enumerate(index):
+        if each.name == "IndexSingle" and _is_name(each.args[0], name):
+            return axis
+    return None
+
+
+def _reads(expr: Expr) -> Iterator[tuple[Expr, Sequence[Expr]]]:
+    """Each variable that an expression reads, with the index at which it does."""
+    if expr.kind is Kind.NAME:
+        yield expr, ()
+        return
+    rest = expr.args
+    if expr.kind is Kind.INDEXED and expr.args[0].kind is Kind.NAME:
+        yield expr.args[0], expr.args[1:]
+        rest = expr.args[1:]
+    for arg in rest:
+        yield from _reads(arg)
