@@ -176,7 +176,7 @@ class Examples:
         self._known: dict[Tensor, _BatchedValue] = {}
 
     def one(self, x: Tensor) -> Tensor:
-        """What stands for one example of ``x``, whose first axis is that of the examples."""
+        """The stand-in for one example of ``x``, whose first axis is that of the examples."""
         inner = _example(self.trace, x)
         self._known[inner] = _BatchedValue(x, True)
         return inner

@@ -101,10 +101,10 @@ def test_functions_that_stan_computes_with_fewer_digits(name: str) -> None:
     [("normal_lcdf", (0.7, 0.2, 1.3), 0), ("digamma", (0.37,), 0), ("gamma_q", (1.3, 0.8), 1)],
 )
 def test_their_derivatives_are_those_of_the_value(entry: str, args: tuple[float, ...], place: int) -> None:
-    scope = evaluation.Scope(FUNCTIONS, {})
+    scope = evaluation.StanScope(FUNCTIONS, {})
     names = [f"v{k}" for k in range(len(args))]
-    reads = tuple(form.Expr(form.Kind.NAME, name, 0, (), form.Leaf.REAL, 0, False, 0, "") for name in names)
-    call = form.Expr(form.Kind.CALL, entry, 0, reads, form.Leaf.REAL, 0, False, 0, "")
+    reads = tuple(form.Expr(form.ExprKind.NAME, name, 0, (), form.Leaf.REAL, 0, False, 0, "") for name in names)
+    call = form.Expr(form.ExprKind.CALL, entry, 0, reads, form.Leaf.REAL, 0, False, 0, "")
     with sg.Graph() as graph:
         x = sg.placeholder((), sg.float64)
         scope.variables.update(zip(names, args))
@@ -159,11 +159,11 @@ def test_a_batched_loop_has_as_many_nodes_for_many_turns() -> None:
 
 
 @pytest.fixture(scope="module")
-def schools() -> sgstan.CompiledModel:
+def schools() -> sgstan.StanModel:
     return sgstan.compile(form_of(SCHOOLS), references(SCHOOLS)["data"])
 
 
-def test_a_compiled_model(schools: sgstan.CompiledModel) -> None:
+def test_a_compiled_model(schools: sgstan.StanModel) -> None:
     expected = references(SCHOOLS)
     assert schools.n_dim == 10
     assert schools.unconstrained_names == ["mu", "tau", *(f"raw.{k}" for k in range(1, 9))]
@@ -179,7 +179,7 @@ def test_a_compiled_model(schools: sgstan.CompiledModel) -> None:
         schools.logp(np.zeros(3))
 
 
-def test_draws_of_a_compiled_model(schools: sgstan.CompiledModel) -> None:
+def test_draws_of_a_compiled_model(schools: sgstan.StanModel) -> None:
     expected = references(SCHOOLS)
     draw = schools.constrain(expected["points"][0])
     assert schools.names == ["mu", "tau", "raw", "theta"]
@@ -190,7 +190,7 @@ def test_draws_of_a_compiled_model(schools: sgstan.CompiledModel) -> None:
     assert np.isfinite(schools.logp(start))
 
 
-def test_other_data(schools: sgstan.CompiledModel) -> None:
+def test_other_data(schools: sgstan.StanModel) -> None:
     data = references(SCHOOLS)["data"]
     other = schools.with_data(y=[0.0] * 8)
     x = np.zeros(10)
@@ -292,7 +292,7 @@ def test_a_program_from_its_source(tmp_path: Path) -> None:
         sgstan.compile("parameters { rael x; }")
 
 
-def test_sampling(schools: sgstan.CompiledModel) -> None:
+def test_sampling(schools: sgstan.StanModel) -> None:
     nutpie = pytest.importorskip("nutpie", reason="nutpie is not installed")
     trace = nutpie.sample(schools, draws=600, tune=300, chains=2, cores=1, seed=1, progress_bar=False)
     posterior = trace.posterior

@@ -43,13 +43,14 @@ ONLY_IN = {
     "onnx": ("staticgrad.bridges.onnx",),
     "pytensor": ("staticgrad.bridges.pytensor", "staticgrad.bridges.pymc"),
     "pymc": ("staticgrad.bridges.pymc",),
-    "nutpie": ("staticgrad.bridges.pymc",),
+    "nutpie": ("staticgrad.bridges.pymc", "staticgrad.bridges.stan"),
+    "stanli": ("staticgrad.bridges.stan",),
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
 LATER = (
     "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
-    "torch", "jax", "mpi4py", "onnx", "pytensor", "pymc", "nutpie",
+    "torch", "jax", "mpi4py", "onnx", "pytensor", "pymc", "nutpie", "stanli",
 )  # fmt: skip
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {

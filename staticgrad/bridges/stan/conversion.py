@@ -15,11 +15,11 @@ import numpy as np
 from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.importer import Dialect, SourceBody
 from staticgrad.bridges.stan import counts, cumulative, densities, form, functions, making, matrices, multivariate
-from staticgrad.bridges.stan.boxes import Box
 from staticgrad.bridges.stan.data import bind
-from staticgrad.bridges.stan.evaluation import Scope
+from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.evaluation import StanScope
 from staticgrad.bridges.stan.expressions import Unavailable
-from staticgrad.bridges.stan.form import Act, Expr, Function, Kind, Program, Stmt
+from staticgrad.bridges.stan.form import Act, Expr, ExprKind, StanFunction, StanProgram, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
 from staticgrad.bridges.stan.transforms import Parameters
 from staticgrad.bridges.stan.values import Value, number, tensor
@@ -29,7 +29,7 @@ TABLES = (counts, cumulative, densities, functions, making, matrices, multivaria
 
 
 class StanDialect(Dialect):
-    """How programs are asked for what is not converted: their nodes are calls of functions."""
+    """A reader of programs, in which nodes are calls of functions; it finds those that are not converted."""
 
     system = "Stan"
     converters = FUNCTIONS
@@ -69,9 +69,9 @@ class Model:
         left_out: for each variable that a trace leaves out the reason.
     """
 
-    def __init__(self, program: Program, data: Mapping[str, Any], dialect: StanDialect) -> None:
+    def __init__(self, program: StanProgram, data: Mapping[str, Any], dialect: StanDialect) -> None:
         self.program, self.dialect = program, dialect
-        self.own: dict[str, list[Function]] = {}
+        self.own: dict[str, list[StanFunction]] = {}
         for function in program.functions:
             self.own.setdefault(function.name, []).append(function)
         dialect.require(SourceBody((), list(self._reachable()), ()))
@@ -85,9 +85,9 @@ class Model:
         self.n, self.unconstrained = parameters.used, parameters.names
         self.left_out: dict[str, str] = {}
 
-    def _scope(self, variables: Mapping[str, Any]) -> Scope:
-        scope = Scope(FUNCTIONS, self.own)
-        scope.variables.update((name, v.copy() if isinstance(v, Box) else v) for name, v in variables.items())
+    def _scope(self, variables: Mapping[str, Any]) -> StanScope:
+        scope = StanScope(FUNCTIONS, self.own)
+        scope.variables.update((name, v.copy() if isinstance(v, StanArray) else v) for name, v in variables.items())
         return scope
 
     def _reachable(self) -> Iterator[Expr]:
@@ -97,7 +97,7 @@ class Model:
             for call in form.calls_in(waiting.pop(0)):
                 if call.name not in ("FnReadData", "FnReadParam") and not call.name.startswith("Index"):
                     yield call
-                named = [call.name, *(arg.name for arg in call.args if arg.kind is Kind.NAME)]
+                named = [call.name, *(arg.name for arg in call.args if arg.kind is ExprKind.NAME)]
                 for name in named:
                     if name in self.own and name not in seen:
                         seen.add(name)
@@ -110,7 +110,7 @@ class Model:
                 sized = inputs[stmt.name]
                 value = bind(data, stmt.name, sized, scope.sizes(sized))
                 scope.variables[stmt.name] = (
-                    Box(value.shape, sized.integer, value) if isinstance(value, np.ndarray) else number(value)
+                    StanArray(value.shape, sized.integer, value) if isinstance(value, np.ndarray) else number(value)
                 )
             elif not _reads(stmt, inputs):
                 scope._run(stmt)
@@ -135,7 +135,7 @@ class Model:
             if isinstance(value, Unavailable):
                 self.left_out[name] = value.reason
             elif value is not None:
-                found[name] = value.whole() if isinstance(value, Box) else value
+                found[name] = value.whole() if isinstance(value, StanArray) else value
         return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.form import Sized
 from staticgrad.bridges.stan.values import number
+from staticgrad.graph.optable import Array
 
 
 def read(data: Any) -> Mapping[str, Any]:
@@ -43,7 +44,7 @@ def bind(data: Mapping[str, Any], name: str, sized: Sized, sizes: tuple[int, ...
     if "Complex" in sized.base + sized.element or "Tuple" in sized.base + sized.element + sized.raw:
         raise StaticGradError(f"stan: {name}: complex numbers and tuples are not converted")
     try:
-        found = np.asarray(data[name], np.float64)
+        found: Array = np.asarray(data[name], np.float64)
     except (TypeError, ValueError):
         raise StaticGradError(f"stan: {name}: expected numbers in an array of the shape {sizes}") from None
     if found.size != int(np.prod(sizes, dtype=np.int64)) or (found.ndim > 1 and found.size and found.shape != sizes):

@@ -1,7 +1,7 @@
 """Statements of a Stan program, run while it is converted.
 
 Sizes, branches and loops on data are run here and now: a loop turn by turn (the compiler puts loops where an unrolled
-graph repeats itself), or all turns at once (``lanes``). A branch on a parameter runs both ways and selects.
+graph repeats itself), or all turns at once (``batches``). A branch on a parameter runs both ways and selects.
 
 Where Stan rejects a draw, because a check fails or ``reject`` is called, the log density is -infinity.
 """
@@ -15,12 +15,12 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan import lanes
-from staticgrad.bridges.stan.boxes import Box
+from staticgrad.bridges.stan import batches
+from staticgrad.bridges.stan.batches import LaneValue, Slice
+from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.expressions import Expressions, Returned, Unavailable, copies, some
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
 from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.lanes import LaneValue, Slice
 from staticgrad.bridges.stan.loops import axes_of
 from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, tensor, where
 from staticgrad.graph.graph import Tensor
@@ -37,7 +37,7 @@ class _Left(Exception):
         self.again = again
 
 
-class Scope(Expressions):
+class StanScope(Expressions):
     """The variables of a program, or of a call of a function, and what its statements do to them."""
 
     def run(self, stmts: Iterable[Stmt]) -> None:
@@ -104,11 +104,11 @@ class Scope(Expressions):
             if sized.base in ("", "SInt", "SReal"):
                 self.variables[stmt.name] = None
             else:
-                self.variables[stmt.name] = Box(self.sizes(sized), sized.integer)
+                self.variables[stmt.name] = StanArray(self.sizes(sized), sized.integer)
 
     def _bind(self, stmt: Stmt, value: Value) -> None:
         integer = stmt.sized is not None and stmt.sized.integer
-        self.variables[stmt.name] = Box(shape(value), integer, value) if ndim(value) else number(value)
+        self.variables[stmt.name] = StanArray(shape(value), integer, value) if ndim(value) else number(value)
 
     def _assign(self, stmt: Stmt) -> None:
         old = self.variables.get(stmt.name)
@@ -117,18 +117,18 @@ class Scope(Expressions):
             return
         value = self.value(some(stmt.value))
         if not stmt.args:
-            integer = isinstance(old, Box) and old.integer
+            integer = isinstance(old, StanArray) and old.integer
             if (
-                isinstance(old, Box) and old.shape != shape(value) and 0 not in old.shape
+                isinstance(old, StanArray) and old.shape != shape(value) and 0 not in old.shape
             ):  # results of inlined functions
                 raise StaticGradError(f"stan: {stmt.name}: expected the shape {old.shape}, actual {shape(value)}")
-            self.variables[stmt.name] = Box(shape(value), integer, value) if ndim(value) else number(value)
+            self.variables[stmt.name] = StanArray(shape(value), integer, value) if ndim(value) else number(value)
             return
         if isinstance(old, Unavailable):
             return
         index = self.index(stmt.args)
         if isinstance(old, Slice):
-            old, index = old.box, old.index(index)
+            index, old = old.index(index), old.box
             if not index:
                 old.write([], value)
                 return
@@ -136,7 +136,7 @@ class Scope(Expressions):
             for arg in args:
                 if isinstance(arg, LaneValue):
                     raise arg.split()
-        if not isinstance(old, Box):
+        if not isinstance(old, StanArray):
             raise RefusedError(f"{stmt.name} has no elements to assign", stmt)
         old.write(within(index, old.shape, stmt.name), value)
 
@@ -146,7 +146,7 @@ class Scope(Expressions):
         if self.batches and self.lanes is None and len(turns) >= FEWEST_TURNS:
             axes = axes_of(stmt, self.variables)
             if axes is not None:
-                lanes.run(self, stmt, turns, axes, FEWEST_TURNS)
+                batches.run(self, stmt, turns, axes, FEWEST_TURNS)
                 return
         self.turns(stmt, turns)
 
@@ -242,7 +242,7 @@ def assigned(stmt: Stmt) -> Iterable[str]:
 
 
 def _merged(holds: Tensor, a: Any, b: Any) -> Any:
-    """What a variable is after a branch on a parameter."""
+    """The value of a variable after a branch on a parameter."""
     if isinstance(a, Unavailable) or isinstance(b, Unavailable):
         return a if isinstance(a, Unavailable) else b
     if a is None or b is None or isinstance(a, str):
@@ -251,9 +251,9 @@ def _merged(holds: Tensor, a: Any, b: Any) -> Any:
         return Slice(_merged(holds, a.box, b.box), a.axis)
     if isinstance(a, LaneValue) or isinstance(b, LaneValue):
         raise RefusedError("a branch on a parameter assigns what differs between turns")
-    if not isinstance(a, Box):
+    if not isinstance(a, StanArray):
         return a if known(a, b) and a == b else where(holds, a, b)
     same = a.value is b.value and a._pieces is None and b._pieces is None
     if same or (known(a.whole(), b.whole()) and np.array_equal(a.whole(), b.whole(), equal_nan=True)):
         return a
-    return Box(a.shape, a.integer, where(holds, a.whole(), b.whole()))
+    return StanArray(a.shape, a.integer, where(holds, a.whole(), b.whole()))

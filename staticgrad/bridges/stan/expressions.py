@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 
 from staticgrad.bridges.importer import Converters, RefusedError
-from staticgrad.bridges.stan.boxes import Box
-from staticgrad.bridges.stan.form import Expr, Function, Kind, Leaf, Stmt
+from staticgrad.bridges.stan.batches import BatchedTurns, LaneValue, Slice
+from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.form import Expr, ExprKind, Leaf, StanFunction, Stmt
 from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.lanes import Lanes, LaneValue, Slice
 from staticgrad.bridges.stan.table import refused
 from staticgrad.bridges.stan.values import Value, known, ndim, number, shape, where
 from staticgrad.graph.graph import Tensor
@@ -35,7 +35,7 @@ class Returned(Exception):
 
 
 class Unavailable:
-    """What a variable holds that a trace leaves out, and why."""
+    """The value of a variable that a trace leaves out, with the reason."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -47,13 +47,13 @@ class Expressions(ABC):
     Attributes:
         functions: the table of Stan's own functions.
         own: the user's functions by name.
-        variables: for each variable a value, or a ``Box``.
+        variables: for each variable a value, or a ``StanArray``.
         terms: what the log density is the sum of.
         lenient: True if a statement that cannot be converted makes what it assigns unavailable.
     """
 
     def __init__(
-        self, functions: Converters, own: Mapping[str, Sequence[Function]], variables: dict[str, Any] | None = None
+        self, functions: Converters, own: Mapping[str, Sequence[StanFunction]], variables: dict[str, Any] | None = None
     ) -> None:
         self.functions, self.own = functions, own
         self.variables: dict[str, Any] = dict(FLAGS) if variables is None else variables
@@ -61,14 +61,14 @@ class Expressions(ABC):
         self.lenient = False
         self.parameter: Any = None  # reads a parameter of a declaration
         self.batches = False  # loops, where it can be
-        self.lanes: Lanes | None = None  # the turns that are declared at once
+        self.lanes: BatchedTurns | None = None  # the turns that are declared at once
         self.last_turn: Any = None  # of the loop that is being batched
 
     def plain(self, variables: dict[str, Any]) -> Self:
         """A scope of these variables alone."""
         return type(self)(self.functions, self.own, variables)
 
-    def inside(self, lanes: Lanes) -> Self:
+    def inside(self, lanes: BatchedTurns) -> Self:
         """The scope of one of several turns."""
         inner = type(self)(self.functions, self.own, copies(self.variables))
         inner.lanes = lanes
@@ -77,26 +77,26 @@ class Expressions(ABC):
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> Value:
-        """What an expression is."""
+        """The value of an expression: known, or a tensor."""
         if self.lanes is not None and (by_turn := self.lanes.known(self, expr)) is not None:
             return self.lanes.tensor(by_turn)
         match expr.kind:
-            case Kind.NAME:
+            case ExprKind.NAME:
                 found = self.variable(expr.name)
-                return found.whole() if isinstance(found, Box) else found
-            case Kind.INT:
+                return found.whole() if isinstance(found, StanArray) else found
+            case ExprKind.INT:
                 return float(expr.value) if expr.leaf is Leaf.REAL else expr.value
-            case Kind.REAL | Kind.TEXT:
+            case ExprKind.REAL | ExprKind.TEXT:
                 return expr.value
-            case Kind.CALL:
+            case ExprKind.CALL:
                 return self._call(expr)
-            case Kind.PROMOTED:
+            case ExprKind.PROMOTED:
                 return self.value(expr.args[0])
-            case Kind.INDEXED:
+            case ExprKind.INDEXED:
                 return self._indexed(expr)
-            case Kind.IF:
+            case ExprKind.IF:
                 return self._chosen(*expr.args)
-            case Kind.OR | Kind.AND:
+            case ExprKind.OR | ExprKind.AND:
                 return self._logical(expr)
         raise RefusedError(f"an expression of a kind that is not converted: {expr.raw}", expr)
 
@@ -120,7 +120,7 @@ class Expressions(ABC):
 
         Raises:
             RefusedError: it depends on parameters.
-            Split: it differs between turns.
+            TurnsDiffer: it differs between turns.
         """
         value = self.by_turn(expr)
         if isinstance(value, LaneValue):
@@ -170,20 +170,20 @@ class Expressions(ABC):
 
     def _indexed(self, expr: Expr) -> Value:
         base, index = expr.args[0], self.index(expr.args[1:])
-        if base.kind is Kind.NAME:
+        if base.kind is ExprKind.NAME:
             found = self.variables.get(base.name)
             if isinstance(found, Slice):
-                found, index = found.box, found.index(index)
+                index, found = found.index(index), found.box
                 if not index:
                     return found.whole()
             else:
                 found = self.variable(base.name)
-            if isinstance(found, Box):
+            if isinstance(found, StanArray):
                 return self._read(found, index, base)
         value = self.value(base)
-        return self._read(Box(shape(value), False, value), index, base)
+        return self._read(StanArray(shape(value), False, value), index, base)
 
-    def _read(self, box: Box, index: Sequence[tuple[str, Any]], name: Any) -> Value:
+    def _read(self, box: StanArray, index: Sequence[tuple[str, Any]], name: Any) -> Value:
         if self.lanes is not None and any(isinstance(arg, LaneValue) for _, args in index for arg in args):
             return self.lanes.gathered(box, index, lambda at: within(at, box.shape, name))
         return box.read(within(index, box.shape, name))
@@ -205,7 +205,7 @@ class Expressions(ABC):
         return where(holds, self.value(yes), self.value(no))
 
     def _logical(self, expr: Expr) -> Value:
-        is_or = expr.kind is Kind.OR
+        is_or = expr.kind is ExprKind.OR
         first = self.value(expr.args[0])
         if known(first) and bool(first) is is_or:
             return int(is_or)
@@ -233,7 +233,7 @@ def some(value: Any) -> Any:
 
 
 def parameter_of(value: Value) -> Any:
-    return Box(shape(value), not isinstance(value, Tensor) and np.asarray(value).dtype.kind in "iu", value) if (
+    return StanArray(shape(value), not isinstance(value, Tensor) and np.asarray(value).dtype.kind in "iu", value) if (
         isinstance(value, (Tensor, np.ndarray)) and ndim(value)
     ) else value  # fmt: skip
 
@@ -241,7 +241,7 @@ def parameter_of(value: Value) -> Any:
 def copies(variables: Mapping[str, Any]) -> dict[str, Any]:
     def copied(value: Any) -> Any:
         return Slice(value.box.copy(), value.axis) if isinstance(value, Slice) else (
-            value.copy() if isinstance(value, Box) else value
+            value.copy() if isinstance(value, StanArray) else value
         )  # fmt: skip
 
     return {name: copied(value) for name, value in variables.items()}

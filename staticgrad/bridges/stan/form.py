@@ -1,7 +1,7 @@
 """The intermediate form of a Stan program, as values: what ``stanli.stan_to_mir`` gives, read.
 
-Input: the form's text: ``STANLI2:`` and the base64 of bytes. Output: a ``Program`` of statements and expressions. The
-bytes are little endian: ``u8`` flags and kinds, ``i32`` numbers and lengths, ``f64`` literals, texts in UTF-8 after
+Input: the form's text: ``STANLI2:`` and the base64 of bytes. Output: a ``StanProgram`` of statements and expressions.
+The bytes are little endian: ``u8`` flags and kinds, ``i32`` numbers and lengths, ``f64`` literals, texts in UTF-8 after
 their length, lists after theirs.
 
     program   = inputs:[name sized] data:[stmt] log_prob:[stmt] quantities:[stmt] functions:[function] outputs:[name]
@@ -10,7 +10,7 @@ their length, lists after theirs.
     sized     = base:text dims:[expr] element:text raw:text
     expr      = kind:u8, by kind: 0 name | 1 i32 | 2 f64 | 3 text | 4 library:u8 name propto:u8 [expr] | 5.. [expr],
                 then type:text depth:u8 leaf:u8 data:u8 promoted:u8 raw:text
-    stmt      = kind:u8, by kind as ``_Reader.statement`` has it, then raw:text but for breaks
+    stmt      = kind:u8, by kind as ``_FormReader.statement`` has it, then raw:text but for breaks
     transform = kind:u8 [expr] raw:text
 
 Programs come optimised: functions are inlined, constants propagated. The form has no lines of the source.
@@ -43,7 +43,7 @@ class Leaf(enum.IntEnum):
 RANKS = {Leaf.VECTOR: 1, Leaf.ROW: 1, Leaf.MATRIX: 2}
 
 
-class Kind(enum.IntEnum):
+class ExprKind(enum.IntEnum):
     """Kinds of expressions."""
 
     NAME, INT, REAL, TEXT, CALL, PROMOTED, INDEXED, IF, OR, AND, UNSUPPORTED = range(11)
@@ -59,7 +59,7 @@ class Act(enum.IntEnum):
 class Expr:
     """An expression: its kind, what it has (a name, a literal, operands) and its type."""
 
-    kind: Kind
+    kind: ExprKind
     name: str  # of a variable or function
     value: int | float | str  # of a literal
     args: tuple[Expr, ...]
@@ -70,7 +70,7 @@ class Expr:
     raw: str
 
     def __str__(self) -> str:
-        return self.name if self.kind in (Kind.NAME, Kind.CALL) else self.kind.name.lower()
+        return self.name if self.kind in (ExprKind.NAME, ExprKind.CALL) else self.kind.name.lower()
 
 
 @frozen
@@ -89,7 +89,7 @@ class Sized:
 
 @frozen
 class Constraint:
-    """How a parameter is constrained, or what is checked: a transform's name as the source has it, its bounds."""
+    """The constraint of a parameter, or a check: the transform's name as the form has it, and its bounds."""
 
     name: str
     args: tuple[Expr, ...]
@@ -114,7 +114,7 @@ class Stmt:
 
 
 @frozen
-class Function:
+class StanFunction:
     """A function of the user's that was not inlined."""
 
     name: str
@@ -128,14 +128,14 @@ class Function:
 
 
 @frozen
-class Program:
+class StanProgram:
     """A Stan program: its data, what follows from them, its log density, its quantities and their names."""
 
     inputs: tuple[tuple[str, Sized], ...]
     data: tuple[Stmt, ...]
     log_prob: tuple[Stmt, ...]
     quantities: tuple[Stmt, ...]
-    functions: tuple[Function, ...]
+    functions: tuple[StanFunction, ...]
     outputs: tuple[str, ...]
 
 
@@ -145,7 +145,7 @@ TRANSFORMS = (
 )  # fmt: skip
 
 
-def read(text: str) -> Program:
+def read(text: str) -> StanProgram:
     """The program whose form this is.
 
     Raises:
@@ -154,7 +154,7 @@ def read(text: str) -> Program:
     if not text.startswith(HEADER):
         raise FormatError(f"stan: expected an intermediate form that begins with {HEADER!r}, actual {text[:16]!r}")
     try:
-        reader = _Reader(base64.b64decode(text[len(HEADER) :].strip(), validate=True))
+        reader = _FormReader(base64.b64decode(text[len(HEADER) :].strip(), validate=True))
         program = reader.program()
     except (binascii.Error, struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
         raise FormatError(
@@ -167,11 +167,11 @@ def read(text: str) -> Program:
 
 def _indexed(expr: Expr) -> Expr:
     """Functions that take a column, a row or a part of one, as the indices that they stand for."""
-    if expr.kind is not Kind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row"):
+    if expr.kind is not ExprKind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row"):
         return expr
 
     def call(name: str, *args: Expr) -> Expr:
-        return Expr(Kind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "")
+        return Expr(ExprKind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "")
 
     whole, *numbers = expr.args
     row, column = numbers[:1], numbers[1:2]
@@ -180,15 +180,15 @@ def _indexed(expr: Expr) -> Expr:
         index = [call("IndexAll"), *index] if expr.name == "col" else index
     else:
         first, count = (row if expr.name == "sub_col" else column)[0], numbers[2]
-        one = Expr(Kind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
+        one = Expr(ExprKind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
         part = call("IndexBetween", first, call("Minus__", call("Plus__", first, count), one))
         single = call("IndexSingle", *(column if expr.name == "sub_col" else row))
         index = [part, single] if expr.name == "sub_col" else [single, part]
-    return replace(expr, kind=Kind.INDEXED, name="", args=(whole, *index))
+    return replace(expr, kind=ExprKind.INDEXED, name="", args=(whole, *index))
 
 
-class _Reader:
-    """What is read of ``data``, from ``at`` on."""
+class _FormReader:
+    """The bytes of a form, read from ``at`` on."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -218,22 +218,24 @@ class _Reader:
         return tuple(item() for _ in range(count))
 
     def expr(self) -> Expr:
-        kind = Kind(self.byte())
-        name, value, library, args = "", 0, 0, ()
+        kind = ExprKind(self.byte())
+        name, library = "", 0
+        value: int | float | str = 0
+        args: tuple[Expr, ...] = ()
         match kind:
-            case Kind.NAME:
+            case ExprKind.NAME:
                 name = self.text()
-            case Kind.INT:
+            case ExprKind.INT:
                 value = self.number()
-            case Kind.REAL:
+            case ExprKind.REAL:
                 value = self.unpack("<d")
-            case Kind.TEXT:
+            case ExprKind.TEXT:
                 value = self.text()
-            case Kind.CALL:
+            case ExprKind.CALL:
                 library, name = self.byte(), self.text()
                 self.byte()  # whether constants may be dropped: they are kept
                 args = self.list(self.expr)
-            case Kind.UNSUPPORTED:
+            case ExprKind.UNSUPPORTED:
                 pass
             case _:
                 args = self.list(self.expr)
@@ -283,17 +285,17 @@ class _Reader:
                 return {"value": self.expr() if self.byte() else None}
         return {}
 
-    def function(self) -> Function:
+    def function(self) -> StanFunction:
         name, parameters = self.text(), self.list(self.text)
         self.list(self.text)  # the types' names
         types = self.list(lambda: (self.byte(), self.byte()))
         self.list(self.byte)  # which depend on data alone
-        return Function(name, parameters, types, self.list(self.statement))
+        return StanFunction(name, parameters, types, self.list(self.statement))
 
-    def program(self) -> Program:
+    def program(self) -> StanProgram:
         inputs = self.list(lambda: (self.text(), self.sized()))
-        parts = [self.list(self.statement) for _ in range(3)]
-        program = Program(inputs, *parts, self.list(self.function), self.list(self.text))
+        data, log_prob, quantities = (self.list(self.statement) for _ in range(3))
+        program = StanProgram(inputs, data, log_prob, quantities, self.list(self.function), self.list(self.text))
         self.list(self.statement)  # how parameters are unconstrained
         return program
 
@@ -324,4 +326,4 @@ def calls_in(stmt: Stmt) -> Iterator[Expr]:
     """Every call of a function in a statement and its body."""
     for each in statements(stmt):
         for expr in expressions(each):
-            yield from (inner for inner in within(expr) if inner.kind is Kind.CALL)
+            yield from (inner for inner in within(expr) if inner.kind is ExprKind.CALL)

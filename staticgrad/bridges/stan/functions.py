@@ -143,7 +143,8 @@ _NAMED = dict(  # noqa: C408
     log1p="log1p", log2="log2", log10="log10", erf="erf", erfc="erfc", lgamma="lgamma", digamma="digamma",
     floor="floor", ceil="ceil", trunc="trunc", inv_logit="sigmoid", Phi="ndtr", inv_Phi="ndtri", std_normal_qf="ndtri",
     atan2="atan2", hypot="hypot", fmax="maximum", fmin="minimum", lbeta="betaln", log1p_exp="softplus",
-    log1m_exp="log1mexp", lmultiply="xlogy", multiply_log="xlogy", gamma_p="gammainc", gamma_q="gammaincc", inc_beta="betainc",
+    log1m_exp="log1mexp", lmultiply="xlogy", multiply_log="xlogy", gamma_p="gammainc", gamma_q="gammaincc",
+    inc_beta="betainc",
 )  # fmt: skip
 
 

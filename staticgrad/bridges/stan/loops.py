@@ -1,12 +1,12 @@
-"""Which loops of a Stan program have turns that do not depend on each other."""
+"""The loops of a Stan program whose turns do not depend on each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from staticgrad.bridges.stan.boxes import Box
-from staticgrad.bridges.stan.form import Act, Expr, Kind, Stmt, expressions, statements
+from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.form import Act, Expr, ExprKind, Stmt, expressions, statements
 
 SUM, OWN = -1, -2  # in the place of an axis
 
@@ -19,7 +19,7 @@ def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
     if any(stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE, Act.WHILE) for stmt in body):
         return None
     exprs = [expr for stmt in body for expr in expressions(stmt)]
-    if all(expr.data for expr in exprs if expr.kind is not Kind.CALL or not expr.name.startswith("Index")):
+    if all(expr.data for expr in exprs if expr.kind is not ExprKind.CALL or not expr.name.startswith("Index")):
         return None
     local = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
     writes: dict[str, list[Stmt]] = {}
@@ -35,12 +35,16 @@ def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
         sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
         if None not in axes:
             (axis,) = axes if len(axes) == 1 else (None,)
-            if not isinstance(box, Box) or box.integer or axis is None:
+            if not isinstance(box, StanArray) or box.integer or axis is None:
                 return None
             if not all(len(index) > axis and _axis(index, loop.name) == axis for _, index in mine):
                 return None
             found[name] = axis
-        elif len(sums) == len(stmts) and not isinstance(box, Box) and all(any(r is s for s in sums) for r, _ in mine):
+        elif (
+            len(sums) == len(stmts)
+            and not isinstance(box, StanArray)
+            and all(any(r is s for s in sums) for r, _ in mine)
+        ):
             found[name] = SUM
         else:
             found[name] = OWN
@@ -51,11 +55,13 @@ def _adds(stmt: Stmt) -> bool:
     """True if a statement adds to the number that it assigns."""
     value = stmt.value
     assert value is not None
-    return not stmt.args and value.kind is Kind.CALL and value.name == "Plus__" and _is_name(value.args[0], stmt.name)
+    return (
+        not stmt.args and value.kind is ExprKind.CALL and value.name == "Plus__" and _is_name(value.args[0], stmt.name)
+    )
 
 
 def _is_name(expr: Expr, name: str) -> bool:
-    return expr.kind is Kind.NAME and expr.name == name
+    return expr.kind is ExprKind.NAME and expr.name == name
 
 
 def _axis(index: Sequence[Expr], name: str) -> int | None:
@@ -68,11 +74,11 @@ def _axis(index: Sequence[Expr], name: str) -> int | None:
 
 def _reads(expr: Expr) -> Iterator[tuple[Expr, Sequence[Expr]]]:
     """Each variable that an expression reads, with the index at which it does."""
-    if expr.kind is Kind.NAME:
+    if expr.kind is ExprKind.NAME:
         yield expr, ()
         return
     rest = expr.args
-    if expr.kind is Kind.INDEXED and expr.args[0].kind is Kind.NAME:
+    if expr.kind is ExprKind.INDEXED and expr.args[0].kind is ExprKind.NAME:
         yield expr.args[0], expr.args[1:]
         rest = expr.args[1:]
     for arg in rest:

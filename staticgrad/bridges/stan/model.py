@@ -36,7 +36,7 @@ VERSION = "0.24"  # of stanli whose forms are read
 INIT_RADIUS, INIT_TRIES = 2.0, 100  # chains begin uniformly within this, where the log density is finite, as in Stan
 
 
-def compile(code_or_path: str | os.PathLike[str], data: Any = None) -> CompiledModel:
+def compile(code_or_path: str | os.PathLike[str], data: Any = None) -> StanModel:
     """Compile a Stan program for ``nutpie.sample``, without a C++ compiler.
 
     Args:
@@ -56,7 +56,7 @@ def compile(code_or_path: str | os.PathLike[str], data: Any = None) -> CompiledM
     """
     text, code, file = _form_of(code_or_path)
     given = stan_data.read(data)
-    return CompiledModel(Model(form.read(text), given, StanDialect(code, file)), (text, code, file), given)
+    return StanModel(Model(form.read(text), given, StanDialect(code, file)), (text, code, file), given)
 
 
 def _form_of(source: str | os.PathLike[str]) -> tuple[str, str | None, str]:
@@ -89,7 +89,7 @@ def _translated(code: str, includes: list[str] | None) -> str:
         raise StaticGradError(f"stan: {error}") from None
 
 
-class CompiledModel:
+class StanModel:
     """A Stan program with its data, which ``nutpie.sample`` takes.
 
     Attributes:
@@ -176,7 +176,7 @@ class CompiledModel:
         pieces = np.split(y, np.cumsum([math.prod(sizes) for sizes in shapes.values()])[:-1])
         return {name: piece.reshape(shapes[name]) for name, piece in zip(shapes, pieces)}
 
-    def with_data(self, **updates: Any) -> CompiledModel:
+    def with_data(self, **updates: Any) -> StanModel:
         """A model of other data, compiled anew.
 
         Raises:
@@ -187,15 +187,15 @@ class CompiledModel:
             raise StaticGradError(f"with_data: the program has no data of the name {', '.join(sorted(unknown))}")
         given = {**self._data, **updates}
         _, code, file = self._source
-        return CompiledModel(Model(self._model.program, given, StanDialect(code, file)), self._source, given)
+        return StanModel(Model(self._model.program, given, StanDialect(code, file)), self._source, given)
 
-    def with_transform_adapt(self, **options: Any) -> CompiledModel:
+    def with_transform_adapt(self, **options: Any) -> StanModel:
         """This model with these options of nutpie's ``transform_adapt``."""
         self._transform_adapt = options
         return self
 
     def initial_point(self, seed: Any = None) -> Array:
-        """Where a chain begins: unconstrained numbers between -2 and 2 at which the log density is finite.
+        """A point where a chain may begin: unconstrained numbers between -2 and 2 at which the log density is finite.
 
         Raises:
             StaticGradError: none of 100 draws is such a point.

@@ -154,6 +154,11 @@ def transpose(value: Value) -> Value:
     return np.swapaxes(value, -1, -2) if known(value) else o.swapaxes(value, -1, -2)
 
 
+def moveaxis(value: Value, source: int, place: int) -> Value:
+    """The value with one axis moved."""
+    return np.moveaxis(value, source, place) if known(value) else o.moveaxis(value, source, place)
+
+
 def concat(values: Sequence[Value], axis: int = 0) -> Value:
     values = [value for value in values if size(value)] or list(values[:1])
     if known(*values):

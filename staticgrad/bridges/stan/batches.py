@@ -3,8 +3,8 @@
 The body is run once. What a turn reads of its own becomes a *lane*: the number of the turn and what follows from it and
 from data are known for each turn (``LaneValue``); elements of arrays at such indices are gathered for all turns. Then
 what was declared is batched, as ``sg.vmap`` does. Where turns differ in a branch, a size or a category, they are split
-into groups (``Split``); in a branch within a loop of the body both sides are run and selected from. What turns assign
-to arrays around the loop is written there in the end.
+into groups (``TurnsDiffer``); in a branch within a loop of the body both sides are run and selected from. What turns
+assign to arrays around the loop is written there in the end.
 
 A loop is run turn by turn if ``axes_of`` finds that a turn reads what another one assigns.
 """
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.errors import StaticGradError
-from staticgrad.bridges.stan.boxes import Box
-from staticgrad.bridges.stan.form import Expr, Kind, Stmt, expressions, statements, within
+from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt, expressions, statements, within
 from staticgrad.bridges.stan.loops import OWN, SUM
-from staticgrad.bridges.stan.values import Value, known, number, real, reshape, shape, tensor
+from staticgrad.bridges.stan.values import Value, known, moveaxis, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
 from staticgrad.graph.graph import Graph, Tensor, around, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -29,7 +29,7 @@ MOST_GROUPS = 12  # of turns that differ, beside one for every eight turns
 ASKS_FOR_TERMS = ("target", "FnTarget", "get_lp")
 
 
-class Split(Exception):
+class TurnsDiffer(Exception):
     """Turns have to be declared in several groups: those whose ``keys`` are equal."""
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
@@ -37,7 +37,7 @@ class Split(Exception):
 
 
 class LaneValue:
-    """What is known for each turn, along the first axis."""
+    """A known value for each turn, along the first axis."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -46,21 +46,21 @@ class LaneValue:
     def uniform(self) -> bool:
         return bool(np.all(self.data == self.data[:1]))
 
-    def split(self) -> Split:
-        return Split([each.tobytes() for each in np.ascontiguousarray(self.data)])
+    def split(self) -> TurnsDiffer:
+        return TurnsDiffer([each.tobytes() for each in np.ascontiguousarray(self.data)])
 
 
 class Slice:
-    """What one turn assigns to an array around the loop: that array's slice at the turn's number along ``axis``."""
+    """The part of an array around the loop that one turn assigns: the slice at the turn's number along ``axis``."""
 
-    def __init__(self, box: Box, axis: int) -> None:
+    def __init__(self, box: StanArray, axis: int) -> None:
         self.box, self.axis = box, axis
 
     def index(self, index: Sequence[Any]) -> list[Any]:
         return [each for axis, each in enumerate(index) if axis != self.axis]
 
 
-class Lanes:
+class BatchedTurns:
     """The turns of a loop that are declared at once.
 
     Attributes:
@@ -85,7 +85,7 @@ class Lanes:
         return self._tensors[id(value)][1]
 
     def lane_of(self, x: Any) -> LaneValue | None:
-        """What a tensor of one turn is known to be, if that is what it stands for."""
+        """The known value that a tensor of one turn stands for, if it stands for one."""
         return next((value for value, made in self._tensors.values() if made is x), None)
 
     def known(self, scope: Any, expr: Expr) -> LaneValue | None:
@@ -100,13 +100,13 @@ class Lanes:
                 varying.append((name, found))
             elif (
                 isinstance(found, Tensor | Slice)
-                or (isinstance(found, Box) and not found.known)
+                or (isinstance(found, StanArray) and not found.known)
                 or (found is None and name not in scope.own)
             ):
                 return None
         if not varying:
             return None
-        if expr.kind is Kind.NAME:
+        if expr.kind is ExprKind.NAME:
             return varying[0][1]
         if (quick := self._elements(scope, expr)) is not None:
             return quick
@@ -116,21 +116,21 @@ class Lanes:
             for name, value in varying:
                 each = value.data[turn]
                 plain.variables[name] = (
-                    Box(each.shape, each.dtype.kind in "iu", each) if np.ndim(each) else number(each)
+                    StanArray(each.shape, each.dtype.kind in "iu", each) if np.ndim(each) else number(each)
                 )
             values.append(plain.value(expr))
         if not known(*values):
             return None
         if len({shape(value) for value in values}) > 1:
-            raise Split([shape(value) for value in values])
+            raise TurnsDiffer([shape(value) for value in values])
         return LaneValue(np.stack([np.asarray(value) for value in values]))
 
     def _elements(self, scope: Any, expr: Expr) -> LaneValue | None:
         """The value by turn of an element of a known array, all turns at once; None of any other expression."""
-        if expr.kind is not Kind.INDEXED or expr.args[0].kind is not Kind.NAME:
+        if expr.kind is not ExprKind.INDEXED or expr.args[0].kind is not ExprKind.NAME:
             return None
         box = scope.variables[expr.args[0].name]
-        if not isinstance(box, Box) or not all(each.name == "IndexSingle" for each in expr.args[1:]):
+        if not isinstance(box, StanArray) or not all(each.name == "IndexSingle" for each in expr.args[1:]):
             return None
         index = []
         for each in expr.args[1:]:
@@ -154,7 +154,7 @@ class Lanes:
         count = int(np.prod(rest, dtype=np.int64))
         return at if not rest else at.reshape(-1, *(1,) * len(rest)) * count + np.arange(count).reshape(rest)
 
-    def gathered(self, box: Box, index: Sequence[tuple[str, Sequence[Any]]], within: Any) -> Tensor:
+    def gathered(self, box: StanArray, index: Sequence[tuple[str, Sequence[Any]]], within: Any) -> Tensor:
         """The elements of an array of the graph around at an index for each turn. ``within`` checks the index of a
         turn."""
         places = self.places(box.shape, index)
@@ -165,10 +165,10 @@ class Lanes:
                 for turn in turns
             ]
             if len({each.shape for each in at}) > 1:
-                raise Split([each.shape for each in at])
+                raise TurnsDiffer([each.shape for each in at])
             places = np.stack(at)
         if not all(isinstance(piece, np.ndarray | float | int) or self.base.holds(piece) for piece in box.pieces()):
-            raise Split([each.tobytes() for each in places])
+            raise TurnsDiffer([each.tobytes() for each in places])
         with around(self.base):
             found = tensor(reshape(box.join(places.reshape(-1)), places.shape))
         return self.examples.one(found)
@@ -187,8 +187,8 @@ def _free(expr: Expr) -> frozenset[str] | None:
     found = _FREE.get(id(expr))
     if found is None or found[0] is not expr:
         parts = list(within(expr))
-        reads = any(part.kind is Kind.CALL and part.name in ASKS_FOR_TERMS for part in parts)
-        names = None if reads else frozenset(part.name for part in parts if part.kind is Kind.NAME)
+        reads = any(part.kind is ExprKind.CALL and part.name in ASKS_FOR_TERMS for part in parts)
+        names = None if reads else frozenset(part.name for part in parts if part.kind is ExprKind.NAME)
         found = _FREE[id(expr)] = expr, names
         if len(_FREE) > 100_000:
             _FREE.clear()
@@ -214,7 +214,7 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int
         left -= 1
         try:
             _together(scope, loop, group, axes)
-        except Split as split:
+        except TurnsDiffer as split:
             keys = list(split.keys)
             groups = [group[[key == mine for mine in keys]] for key in dict.fromkeys(keys)]
             if len(groups) == 1 or len(groups) > left + 1:
@@ -230,9 +230,9 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int
 
 def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
     for name in {part.name for stmt in statements(loop) for expr in expressions(stmt) for part in within(expr)}:
-        if name not in axes and isinstance(box := scope.variables.get(name), Box):
+        if name not in axes and isinstance(box := scope.variables.get(name), StanArray):
             box.whole()  # joined in the graph around
-    lanes = Lanes(loop.name, turns)
+    lanes = BatchedTurns(loop.name, turns)
     starts = {name: _start(lanes, scope.variables.get(name), axis) for name, axis in axes.items()}
     with lanes.examples.trace:
         inner = scope.inside(lanes)
@@ -248,7 +248,7 @@ def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> No
             value = inner.variables.get(name)
             if isinstance(value, Slice):
                 value = value.box.whole()
-            elif isinstance(value, Box):
+            elif isinstance(value, StanArray):
                 places[name], value = value.assigned()
             if value is not None:
                 results[name] = value
@@ -261,7 +261,7 @@ def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> No
                 scope.add(_total(by_turn))
             elif axes[name] >= 0:
                 axis = axes[name]
-                moved = np.moveaxis(by_turn, 0, axis) if known(by_turn) else o.moveaxis(by_turn, 0, axis)
+                moved = moveaxis(by_turn, 0, axis)
                 scope.variables[name].write([*[slice(None)] * axis, _places(turns)], moved)
             elif axes[name] == SUM:
                 scope.variables[name] = scope.variables[name] + _total(by_turn)
@@ -287,15 +287,15 @@ def _places(turns: Any) -> Any:
     return slice(first, first + len(turns)) if np.array_equal(turns, turns[0] + np.arange(len(turns))) else turns - 1
 
 
-def _start(lanes: Lanes, box: Any, axis: int) -> Any:
-    """What a variable that turns assign is at the start of a turn."""
+def _start(lanes: BatchedTurns, box: Any, axis: int) -> Any:
+    """The value at the start of a turn of a variable that turns assign."""
     if axis == SUM:
         return 0 if isinstance(box, int) else 0.0
     if axis == OWN:
-        return Box.unassigned(box.shape, box.integer) if isinstance(box, Box) else None
+        return StanArray.unassigned(box.shape, box.integer) if isinstance(box, StanArray) else None
     rest = (*box.shape[:axis], *box.shape[axis + 1 :])
     whole = box.read([*[slice(None)] * axis, _places(lanes.turns)])
-    moved = np.moveaxis(whole, axis, 0) if known(whole) else o.moveaxis(whole, axis, 0)
+    moved = moveaxis(whole, axis, 0)
     if known(moved) and np.array_equal(moved, np.broadcast_to(moved[:1], moved.shape), equal_nan=True):
-        return Slice(Box(rest, False, real(moved[0])), axis)
-    return Slice(Box(rest, False, lanes.examples.one(tensor(moved))), axis)
+        return Slice(StanArray(rest, False, real(moved[0])), axis)
+    return Slice(StanArray(rest, False, lanes.examples.one(tensor(moved))), axis)

@@ -1,8 +1,8 @@
 """Variables that are assigned element by element.
 
-A ``Box`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it knows
-for each element the *piece* that it comes from, a value, and its place there: so reading an element gives the very
-tensor that was assigned, and reading many joins the pieces with one gather.
+A ``StanArray`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it
+knows for each element the *piece* that it comes from, a value, and its place there: so reading an element gives the
+very tensor that was assigned, and reading many joins the pieces with one gather.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-class Box:
+class StanArray:
     """A variable of a shape; of real numbers unless it is an ``integer`` one."""
 
     def __init__(self, sizes: Sequence[int], integer: bool = False, value: Value = None) -> None:
@@ -44,7 +44,7 @@ class Box:
         self._joined: Value = None
 
     @classmethod
-    def unassigned(cls, sizes: Sequence[int], integer: bool) -> Box:
+    def unassigned(cls, sizes: Sequence[int], integer: bool) -> StanArray:
         """A box whose elements may be read only after they are assigned."""
         made = cls(sizes, integer)
         count = math.prod(made.shape)
@@ -60,13 +60,13 @@ class Box:
     def put(self, at: Any, value: Value) -> None:
         """Assign the elements with these numbers."""
         if at.size:
-            flat = Box((math.prod(self.shape),), self.integer, reshape(self.whole(), (-1,)))
+            flat = StanArray((math.prod(self.shape),), self.integer, reshape(self.whole(), (-1,)))
             flat.write([at], value)
             self.value, self._pieces, self._joined = reshape(flat.whole(), self.shape), None, None
 
-    def copy(self) -> Box:
+    def copy(self) -> StanArray:
         """A box of its own that now holds the same."""
-        made = Box.__new__(Box)
+        made = StanArray.__new__(StanArray)
         made.__dict__.update(self.__dict__)
         made.value = np.array(self.value) if isinstance(self.value, np.ndarray) else self.value
         if self._pieces is not None:
@@ -134,7 +134,7 @@ class Box:
         return known(*self.pieces())
 
     def pieces(self) -> list[Value]:
-        """What elements come from."""
+        """The values that elements come from."""
         return [self.value] if self._pieces is None else self._pieces
 
     def _piece(self, owner: int) -> Value:
@@ -156,22 +156,24 @@ class Box:
                 flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
             )
         owner, place = self._owner[at], self._place[at]
-        used, first = np.unique(owner, return_index=True)
-        used = used[np.argsort(first)]
-        parts, position, start = [], np.empty(len(at), np.int64), 0
-        if len(used) == len(at) and all(shape(self._piece(k)) == () for k in used):
-            return stack([self._pieces[k] for k in used])
-        for k in used:
-            mine, piece = owner == k, self._piece(k)
+        order = np.argsort(owner, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if at.size else []
+        groups.sort(key=lambda group: int(group[0]))  # pieces in the order in which they are met
+        pieces = [self._piece(owner[group[0]]) for group in groups]
+        if len(groups) == at.size and all(shape(piece) == () for piece in pieces):
+            return stack(pieces)
+        parts: list[Value] = []
+        position, start = np.empty(at.size, np.int64), 0
+        for mine, piece in zip(groups, pieces):
             if shape(piece) == ():
-                piece, where = reshape(piece, (1,)), 0
+                part, places = reshape(piece, (1,)), np.zeros(mine.size, np.int64)
             elif known(piece):
-                piece, where = np.asarray(piece)[place[mine]], np.arange(mine.sum())
+                part, places = np.asarray(piece)[place[mine]], np.arange(mine.size)
             else:
-                where = place[mine]
-            position[mine] = start + where
-            start += shape(piece)[0]
-            parts.append(piece)
+                part, places = piece, place[mine]
+            position[mine] = start + places
+            start += shape(part)[0]
+            parts.append(part)
         if known(*parts):
             return np.concatenate(parts)[position] if parts else np.zeros(0)
         joined = tensor(parts[0]) if len(parts) == 1 else o.concat([tensor(part) for part in parts])
