@@ -148,6 +148,18 @@ def test_loops_that_are_batched_compute_what_their_turns_do(name: str, monkeypat
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["arma", "garch", "hidden_markov"])
+def test_recurrences_that_are_scanned_compute_what_their_turns_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = declared(converted(name))
+    monkeypatch.setattr(evaluation, "FEWEST_SCANNED", 3)
+    scanned = declared(converted(name))
+    assert len(scanned[0].nodes) < len(apart[0].nodes)
+    assert any(node.op.name == "scan" for node in scanned[0].nodes)
+    point = references(name)["points"][1]
+    for a, b in zip(interpreted(*scanned[:2], [*scanned[2:]], point), interpreted(*apart[:2], [*apart[2:]], point)):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
 def test_a_batched_loop_has_as_many_nodes_for_many_turns() -> None:
     data = dict(references("varying_slopes")["data"])
     few = len(declared(Model(form.read(form_of("varying_slopes")), data, StanDialect()))[0].nodes)

@@ -11,7 +11,7 @@ A loop is run turn by turn if ``axes_of`` finds that a turn reads what another o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,16 @@ class LaneValue:
 class Slice:
     """The part of an array around the loop that one turn assigns: the slice at the turn's number along ``axis``."""
 
-    def __init__(self, box: StanArray, axis: int) -> None:
+    def __init__(self, box: StanArray, axis: int, before: Sequence[StanArray] = ()) -> None:
         self.box, self.axis = box, axis
+        self.before = before  # the slices of earlier turns, from the last one on
 
-    def index(self, index: Sequence[Any]) -> list[Any]:
-        return [each for axis, each in enumerate(index) if axis != self.axis]
+    def part(self, index: Sequence[tuple[str, Any]], turns: Any) -> tuple[StanArray, list[tuple[str, Any]]]:
+        """The slice that an index is of, and the rest of the index."""
+        (place,) = index[self.axis][1]
+        lag = int(np.max(turns - _by_turn(place)))  # found to be constant by ``recurrence_of``
+        rest = [each for axis, each in enumerate(index) if axis != self.axis]
+        return (self.before[lag - 1] if lag else self.box), rest
 
 
 class BatchedTurns:
@@ -69,20 +74,28 @@ class BatchedTurns:
         examples: what is declared of one turn.
     """
 
-    def __init__(self, name: str, turns: Any) -> None:
+    def __init__(self, name: str, turns: Any, base: Graph | None = None, rows: Sequence[Tensor] | None = None) -> None:
         self.name, self.turns = name, turns
-        self.base: Graph = get_default_graph()
+        self.base = get_default_graph() if base is None else base
         self.examples = Examples(self.base, len(turns))
+        self.rows = None if rows is None else iter(rows)  # of the inputs, where they are known already
+        self.inputs: list[Tensor] = []
         self.depth = 0  # loops inside of the body that are being run
         self._tensors: dict[int, tuple[LaneValue, Tensor]] = {}
 
     def tensor(self, value: LaneValue) -> Tensor:
         """A known value of one turn, as a tensor."""
         if id(value) not in self._tensors:
-            with around(self.base):
-                all_turns = tensor(value.data)
-            self._tensors[id(value)] = value, self.examples.one(all_turns)
+            self._tensors[id(value)] = value, self.one(lambda: tensor(value.data))
         return self._tensors[id(value)][1]
+
+    def one(self, made: Callable[[], Tensor]) -> Tensor:
+        """One turn's row of a tensor of the graph around."""
+        if self.rows is not None:
+            return next(self.rows)
+        with around(self.base):
+            self.inputs.append(made())
+        return self.examples.one(self.inputs[-1])
 
     def lane_of(self, x: Any) -> LaneValue | None:
         """The known value that a tensor of one turn stands for, if it stands for one."""
@@ -169,9 +182,7 @@ class BatchedTurns:
             places = np.stack(at)
         if not all(isinstance(piece, np.ndarray | float | int) or self.base.holds(piece) for piece in box.pieces()):
             raise TurnsDiffer([each.tobytes() for each in places])
-        with around(self.base):
-            found = tensor(reshape(box.join(places.reshape(-1)), places.shape))
-        return self.examples.one(found)
+        return self.one(lambda: tensor(reshape(box.join(places.reshape(-1)), places.shape)))
 
 
 def _by_turn(value: Any) -> Any:
@@ -209,7 +220,7 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int
     while waiting:
         group = waiting.pop()
         if len(group) < fewest or left <= 0:
-            scope.turns(loop, group)
+            scope.in_order(loop, group)
             continue
         left -= 1
         try:
@@ -218,22 +229,27 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int
             keys = list(split.keys)
             groups = [group[[key == mine for mine in keys]] for key in dict.fromkeys(keys)]
             if len(groups) == 1 or len(groups) > left + 1:
-                scope.turns(loop, group)
+                scope.in_order(loop, group)
             else:  # the group of the last turn is run last: what it assigns stays
                 last = next(k for k, each in enumerate(groups) if each[-1] == group[-1])
                 if group[-1] == scope.last_turn:
                     waiting.insert(0, groups.pop(last))
                 waiting += groups
         except (StaticGradError, TypeError, ValueError):  # a size that turns differ in, an index of a branch not taken
-            scope.turns(loop, group)
+            scope.in_order(loop, group)
+
+
+def join_around(scope: Any, loop: Stmt, assigned: Container[str]) -> None:
+    """Join, in the graph around a loop, the arrays that it reads."""
+    for name in {part.name for stmt in statements(loop) for expr in expressions(stmt) for part in within(expr)}:
+        if name not in assigned and isinstance(box := scope.variables.get(name), StanArray):
+            box.whole()
 
 
 def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
-    for name in {part.name for stmt in statements(loop) for expr in expressions(stmt) for part in within(expr)}:
-        if name not in axes and isinstance(box := scope.variables.get(name), StanArray):
-            box.whole()  # joined in the graph around
+    join_around(scope, loop, axes)
     lanes = BatchedTurns(loop.name, turns)
-    starts = {name: _start(lanes, scope.variables.get(name), axis) for name, axis in axes.items()}
+    starts = {name: start_of(lanes, scope.variables.get(name), axis) for name, axis in axes.items()}
     with lanes.examples.trace:
         inner = scope.inside(lanes)
         inner.variables[loop.name] = LaneValue(np.asarray(turns))
@@ -262,7 +278,7 @@ def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> No
             elif axes[name] >= 0:
                 axis = axes[name]
                 moved = moveaxis(by_turn, 0, axis)
-                scope.variables[name].write([*[slice(None)] * axis, _places(turns)], moved)
+                scope.variables[name].write([*[slice(None)] * axis, places_of(turns)], moved)
             elif axes[name] == SUM:
                 scope.variables[name] = scope.variables[name] + _total(by_turn)
             elif turns[-1] == scope.last_turn and name in places:
@@ -282,20 +298,20 @@ def _total(by_turn: Value) -> Value:
     return number(np.sum(by_turn)) if known(by_turn) else o.sum(by_turn, axis=0)
 
 
-def _places(turns: Any) -> Any:
+def places_of(turns: Any) -> Any:
     first = int(turns[0]) - 1
     return slice(first, first + len(turns)) if np.array_equal(turns, turns[0] + np.arange(len(turns))) else turns - 1
 
 
-def _start(lanes: BatchedTurns, box: Any, axis: int) -> Any:
+def start_of(lanes: BatchedTurns, box: Any, axis: int) -> Any:
     """The value at the start of a turn of a variable that turns assign."""
     if axis == SUM:
         return 0 if isinstance(box, int) else 0.0
     if axis == OWN:
         return StanArray.unassigned(box.shape, box.integer) if isinstance(box, StanArray) else None
     rest = (*box.shape[:axis], *box.shape[axis + 1 :])
-    whole = box.read([*[slice(None)] * axis, _places(lanes.turns)])
+    whole = box.read([*[slice(None)] * axis, places_of(lanes.turns)])
     moved = moveaxis(whole, axis, 0)
     if known(moved) and np.array_equal(moved, np.broadcast_to(moved[:1], moved.shape), equal_nan=True):
         return Slice(StanArray(rest, False, real(moved[0])), axis)
-    return Slice(StanArray(rest, False, lanes.examples.one(tensor(moved))), axis)
+    return Slice(StanArray(rest, False, lanes.one(lambda: tensor(moved))), axis)

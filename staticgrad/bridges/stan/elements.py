@@ -43,6 +43,10 @@ class StanArray:
         self._owner = self._place = np.zeros(0, np.int64)
         self._joined: Value = None
 
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
     @classmethod
     def unassigned(cls, sizes: Sequence[int], integer: bool) -> StanArray:
         """A box whose elements may be read only after they are assigned."""

@@ -15,18 +15,19 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan import batches
+from staticgrad.bridges.stan import batches, recurrences
 from staticgrad.bridges.stan.batches import LaneValue, Slice
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.expressions import Expressions, Returned, Unavailable, copies, some
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
 from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.loops import axes_of
+from staticgrad.bridges.stan.loops import axes_of, recurrence_of
 from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, tensor, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 FEWEST_TURNS = 6  # of a loop that is batched: fewer make a small graph when they are unrolled
+FEWEST_SCANNED = 24  # turns of a loop that becomes a loop of the program
 LARGEST_WHILE = 10_000_000  # turns of a loop after which it counts as endless
 
 
@@ -128,7 +129,8 @@ class StanScope(Expressions):
             return
         index = self.index(stmt.args)
         if isinstance(old, Slice):
-            index, old = old.index(index), old.box
+            assert self.lanes is not None
+            old, index = old.part(index, self.lanes.turns)
             if not index:
                 old.write([], value)
                 return
@@ -147,6 +149,14 @@ class StanScope(Expressions):
             axes = axes_of(stmt, self.variables)
             if axes is not None:
                 batches.run(self, stmt, turns, axes, FEWEST_TURNS)
+                return
+        self.in_order(stmt, turns)
+
+    def in_order(self, stmt: Stmt, turns: Any) -> None:
+        """Run turns of a loop in a loop of the program if they make a recurrence, else one after the other."""
+        if self.batches and self.lanes is None and len(turns) >= FEWEST_SCANNED:
+            lags = recurrence_of(stmt, self.variables)
+            if lags is not None and recurrences.run(self, stmt, turns, lags):
                 return
         self.turns(stmt, turns)
 
@@ -248,7 +258,7 @@ def _merged(holds: Tensor, a: Any, b: Any) -> Any:
     if a is None or b is None or isinstance(a, str):
         return b if a is None else a
     if isinstance(a, Slice):
-        return Slice(_merged(holds, a.box, b.box), a.axis)
+        return Slice(_merged(holds, a.box, b.box), a.axis, a.before)
     if isinstance(a, LaneValue) or isinstance(b, LaneValue):
         raise RefusedError("a branch on a parameter assigns what differs between turns")
     if not isinstance(a, StanArray):

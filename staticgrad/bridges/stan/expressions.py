@@ -173,7 +173,8 @@ class Expressions(ABC):
         if base.kind is ExprKind.NAME:
             found = self.variables.get(base.name)
             if isinstance(found, Slice):
-                index, found = found.index(index), found.box
+                assert self.lanes is not None
+                found, index = found.part(index, self.lanes.turns)
                 if not index:
                     return found.whole()
             else:
@@ -240,7 +241,7 @@ def parameter_of(value: Value) -> Any:
 
 def copies(variables: Mapping[str, Any]) -> dict[str, Any]:
     def copied(value: Any) -> Any:
-        return Slice(value.box.copy(), value.axis) if isinstance(value, Slice) else (
+        return Slice(value.box.copy(), value.axis, value.before) if isinstance(value, Slice) else (
             value.copy() if isinstance(value, StanArray) else value
         )  # fmt: skip
 
