@@ -499,6 +499,23 @@ class UpdateWarning(StaticGradWarning):
     """
 
 
+class FrozenValueWarning(StaticGradWarning):
+    """A function for NumPy was traced with ``freeze=True``, and on some lines what it does depends on values: these
+    keep what they were at the arguments of the first call.
+
+    Example:
+        >>> import warnings
+        >>> def payoff(x):
+        ...     return x.sum() if x.sum() > 0 else 0.0 * x.sum()
+        >>> frozen = sg.function(payoff, numpy=True, freeze=True)
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     value = frozen(np.array([1.0, 2.0]))
+        >>> float(value), caught[0].category.__name__
+        (3.0, 'FrozenValueWarning')
+    """
+
+
 class DuplicateLayerWarning(StaticGradWarning):
     """A layer is used where an equal one may be meant: a program reads weights that nothing trains, and those of an
     equal layer are trained; a cell that ran again has made its net once more in the same graph; or a checkpoint holds

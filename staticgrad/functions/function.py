@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,11 +40,14 @@ class ArrayFunction:
         executable: the executable of the latest call, or of the types that were given; None before.
     """
 
-    def __init__(self, fn: Callable[..., Any], types: Sequence[TensorType], options: dict[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], types: Sequence[TensorType], options: dict[str, Any], numpy: bool = False
+    ) -> None:
         """These are made by ``sg.function``."""
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._options = options
+        self._is_numpy = numpy
         self._known: Recent[Executable] = Recent(KEPT)
         self._declared: Executable | None = None
         self.executable: Executable | None = None
@@ -68,6 +71,8 @@ class ArrayFunction:
         if any(isinstance(leaf, (Tensor, Node)) for leaf in leaves):
             return self._fn(*arguments, **named)
         executable = self._declared
+        if self._is_numpy:
+            return self._called_for_numpy(given, leaves, bool(named))
         if executable is None:
             leaves = [leaf if type(leaf) is np.ndarray else _array(leaf) for leaf in leaves]
             plain = not named and len(leaves) == len(arguments) and all(map(_is_array, arguments))
@@ -78,6 +83,35 @@ class ArrayFunction:
                 executable = self._known.put(key, self._declare(given, types, bool(named)))
             self.executable = executable
         return executable(*leaves)
+
+    def _called_for_numpy(self, given: list[Any], leaves: list[Any], has_named: bool) -> Any:
+        """As a call of the function for NumPy: floats and arrays are fed, all else is part of the program."""
+        leaves = [leaf if is_weak(leaf) else _array_or_other(leaf) for leaf in leaves]
+        fed = [leaf for leaf in leaves if _is_fed(leaf)]
+        if self._declared is not None:
+            return self._declared(*fed)
+        kinds = [_kind_of(leaf) for leaf in leaves]
+        key = (tuple(nests.paths(given)), *kinds)
+        executable = self._known.get(key)
+        if executable is None:
+            executable = self._known.put(key, self._declare_for_numpy(given, leaves, has_named))
+        self.executable = executable
+        return executable(*fed)
+
+    def _declare_for_numpy(self, given: list[Any], leaves: list[Any], has_named: bool) -> Executable:
+        from staticgrad.bridges.numpy.adapter import at_examples
+
+        with _OwnGraph() as graph:
+            feeds, inputs = list[Tensor](), list[Any]()
+            for leaf in leaves:
+                if _is_fed(leaf):
+                    feeds.append(placeholder(np.shape(leaf), np.asarray(leaf).dtype))
+                inputs.append(feeds[-1] if _is_fed(leaf) else leaf)
+            packed: list[Any] = nests.pack(list(given), inputs)
+            with at_examples(feeds, [leaf for leaf in leaves if _is_fed(leaf)]):
+                value = self._fn(*packed[0], **packed[1]) if has_named else self._fn(*packed)
+            results = nests.map(lambda leaf: leaf if leaf is None else lift(leaf), value)
+        return Session(graph, **self._options).compile(results, feeds)
 
     def _declare(self, arguments: Sequence[Any], types: Sequence[TensorType], has_named: bool = False) -> Executable:
         graph = _OwnGraph()
@@ -117,6 +151,25 @@ def _is_array(value: object) -> bool:
     return type(value) is np.ndarray
 
 
+def _is_fed(leaf: Any) -> bool:
+    """True if an argument of a function for NumPy is fed; all others are part of the program."""
+    return type(leaf) is float or isinstance(leaf, (np.ndarray, np.floating))
+
+
+def _array_or_other(leaf: Any) -> Any:
+    """An argument of a function for NumPy: NumPy's array of what has one, such as a tensor of another library."""
+    if type(leaf) is not np.ndarray and not isinstance(leaf, np.generic) and hasattr(leaf, "__array__"):
+        leaf = np.asarray(leaf)
+    return leaf
+
+
+def _kind_of(leaf: Any) -> Any:
+    """What of an argument of a function for NumPy the program depends on."""
+    if not _is_fed(leaf):
+        return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf), leaf
+    return (float,) if type(leaf) is float else (type(leaf), leaf.shape, leaf.dtype)
+
+
 def _array(value: Any) -> Any:
     """The array of a number or of an object that has one, in the dtype that it has as an operand."""
     if is_weak(value):
@@ -130,7 +183,9 @@ def _array(value: Any) -> Any:
     return array
 
 
-def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFunction:
+def function(
+    fn: Callable[..., Any], *specs: Any, numpy: bool = False, freeze: bool = False, **options: Any
+) -> ArrayFunction:
     """A function of arrays from one of tensors: it is declared, compiled and run in one step.
 
     Args:
@@ -140,6 +195,11 @@ def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFuncti
         specs: what each argument is: an array like it, a shape, whose sizes may be None, or a pair of shape and dtype
             (default: float32). Without them the arrays of a call say it, and each new combination of shapes and dtypes
             is declared and compiled for; Python floats are float32 then, as everywhere.
+        numpy: ``fn`` is written for NumPy, as in ``docs/from/numpy.md``: it takes arrays and numbers, which it may also
+            write to, and is traced at those of the first call. Dtypes are NumPy's. Arguments that are neither arrays
+            nor floats (ints, texts, None) are part of the program.
+        freeze: with ``numpy``: what depends on a value (``if x > 0``, ``float(x)``, a draw of ``np.random``) keeps what
+            it is at the arguments of the first call, with a warning that counts each such line.
         options: of the session, such as ``num_threads`` or ``seed``.
 
     Returns:
@@ -148,6 +208,7 @@ def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFuncti
 
     Raises:
         GraphError: a spec that is none of these; what ``fn`` raises.
+        UnsupportedError: (when called) ``fn`` is for NumPy and does what is not supported, or depends on values.
 
     Example:
         >>> norm = sg.function(lambda x: sg.sqrt(sg.sum(x * x)))
@@ -156,10 +217,35 @@ def function(fn: Callable[..., Any], *specs: Any, **options: Any) -> ArrayFuncti
         >>> mean = sg.function(lambda x: sg.mean(x, axis=0), (None, 2))
         >>> [mean(np.ones((n, 2), np.float32)).tolist() for n in (1, 10)]
         [[1.0, 1.0], [1.0, 1.0]]
+        >>> def running(x):
+        ...     total = np.zeros(3)
+        ...     total[0] = x[0]
+        ...     for i in range(1, 3):
+        ...         total[i] = total[i - 1] + x[i]
+        ...     return total
+        >>> sg.function(running, numpy=True)(np.array([1.0, 2.0, 3.0]))
+        array([1., 3., 6.])
     """
     if not callable(fn):
         raise GraphError(f"function: expected a function of tensors, actual {fn!r}")
-    return ArrayFunction(fn, [_spec(number, spec) for number, spec in enumerate(specs)], options)
+    return ArrayFunction(
+        _for_tensors(fn, numpy, freeze), [_spec(number, spec) for number, spec in enumerate(specs)], options, numpy
+    )
+
+
+def _for_tensors(fn: Callable[..., Any], numpy: bool, freeze: bool) -> Callable[..., Any]:
+    """A function of tensors: ``fn``, or what traces it.
+
+    Raises:
+        GraphError: something is to be frozen in a function of tensors.
+    """
+    if freeze and not numpy:
+        raise GraphError("freeze: only functions for NumPy (numpy=True) are traced at values that can be kept")
+    if not numpy:
+        return fn
+    from staticgrad.bridges.numpy.adapter import of_tensors
+
+    return of_tensors(fn, freeze)
 
 
 def _spec(number: int, spec: Any) -> TensorType:
@@ -177,7 +263,13 @@ def _spec(number: int, spec: Any) -> TensorType:
 
 
 def value_and_grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False, **options: Any
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    numpy: bool = False,
+    freeze: bool = False,
+    **options: Any,
 ) -> Callable[..., Any]:
     """A function that gives the value of ``fn`` and its gradient by arguments.
 
@@ -187,6 +279,8 @@ def value_and_grad(
         fn: a function of tensors, or nests of them, to one floating number.
         argnums: by which argument, or arguments, it is derived. Their leaves are floating.
         has_aux: ``fn`` gives a pair, the number and a nest of other results, by which nothing is derived.
+        numpy: ``fn`` is written for NumPy, see ``sg.function``; so is ``freeze``.
+        freeze: what depends on values keeps what it is at the first call.
         options: of the session, for calls with arrays.
 
     Returns:
@@ -216,6 +310,7 @@ def value_and_grad(
     if isinstance(argnums, str) or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in wanted):
         raise GraphError(f"value_and_grad: argnums: expected an int or a sequence of ints, actual {argnums!r}")
     numbers = [int(n) for n in wanted]
+    of_tensors = _for_tensors(fn, numpy, freeze)
 
     @functools.wraps(fn)
     def declared(*arguments: Any, **named: Any) -> tuple[Any, Any]:
@@ -228,8 +323,8 @@ def value_and_grad(
                     raise GradientError(f"value_and_grad: there is no argument {number} of {len(given)}")
                 places.append(number % len(given))
             for place in set(places):
-                given[place] = nests.map(functools.partial(_independent, place), arguments[place])
-            result = fn(*given, **named)
+                given[place] = nests.map(functools.partial(_independent, place, numpy), arguments[place])
+            result = of_tensors(*given, **named)
             is_pair = isinstance(result, tuple) and len(result) == 2
             if has_aux and not is_pair:
                 shown = _shown(result)
@@ -243,11 +338,14 @@ def value_and_grad(
             slopes = tuple(nests.map(lambda _: next(found), given[place]) for place in places)
         return result, slopes[0] if is_one else slopes
 
-    return ArrayFunction(declared, (), options)
+    return ArrayFunction(declared, (), options, numpy)
 
 
-def _independent(place: int, value: Any) -> Tensor:
+def _independent(place: int, numpy: bool, value: Any) -> Tensor:
     """A tensor of its own, so that a gradient is by the argument alone."""
+    if numpy and not isinstance(value, Tensor):
+        hint = ": ints are part of the program of a function for NumPy, write a float" if type(value) is int else ""
+        raise GradientError(f"value_and_grad: argument {place}: expected a float or an array, actual {value!r}{hint}")
     x = lift(value)
     if not is_floating(x.dtype):
         raise GradientError(f"value_and_grad: argument {place}: expected floating values to derive by, actual {x.type}")

@@ -1,0 +1,1 @@
+"""Functions written for NumPy, traced as they are: `array.py` has the map."""

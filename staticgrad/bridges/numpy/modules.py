@@ -1,0 +1,208 @@
+"""What stands in the place of modules in a function that is traced: NumPy, SciPy, ``math`` and their functions.
+
+A stand-in gives everything of its module; functions take traced arrays. What NumPy makes is a known array, so that
+traced values can be written into it later, and random numbers are asked for in the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base import nests
+from staticgrad.bridges.numpy import functions, matrices, special, trace, ufuncs
+from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
+from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, call, call_ufunc, register
+from staticgrad.bridges.numpy.cells import Block
+from staticgrad.bridges.numpy.distributions import DistributionStandIn
+from staticgrad.graph.graph import Tensor
+
+TABLES = (functions, matrices, special, ufuncs)  # which enter their functions
+HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
+_FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "scipy.constants")
+
+
+@functools.cache
+def _paths_of(home: str) -> tuple[str, ...]:
+    return tuple(path for path in [*FUNCTIONS, *WRITTEN] if path.rpartition(".")[0] == home)
+
+
+def _register(module: ModuleType) -> None:
+    for path in _paths_of(module.__name__):
+        function = getattr(module, path.rpartition(".")[2], None)
+        if function is not None:
+            register(path, function)
+
+
+for _module in (np, np.linalg, math):
+    _register(_module)
+
+
+class FunctionStandIn:
+    """In the place of a function of NumPy, SciPy or ``math``."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self._real is np.empty or self._real is np.empty_like:  # what is there by chance would be in the program
+            real = np.zeros if self._real is np.empty else np.zeros_like
+            return call(real, arguments, named)
+        if isinstance(self._real, np.ufunc):
+            return call_ufunc(self._real, "__call__", arguments, named)
+        return call(self._real, arguments, named)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if isinstance(self._real, np.ufunc) and name in ("reduce", "accumulate", "outer", "at", "reduceat"):
+            return self._method(name)
+        return found
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        def method(*arguments: Any, **named: Any) -> Any:
+            count = 2 if name == "outer" else 3 if name == "at" else 1
+            inputs = [*arguments[:count]]
+            named |= dict(zip(("axis", "dtype", "out"), arguments[count:]))
+            return call_ufunc(self._real, name, inputs, named)
+
+        return method
+
+
+class RandomStandIn:
+    """In the place of ``numpy.random``, of a generator, or of the module ``random``: draws are asked for."""
+
+    def __init__(self, real: Any, name: str) -> None:
+        self._real, self._name = real, name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if isinstance(found, type) and issubclass(found, Exception) or not callable(found):
+            return found
+        what = f"{self._name}.{name}"
+
+        def draw(*arguments: Any, **named: Any) -> Any:
+            if name in ("default_rng", "RandomState", "Generator", "Random", "PCG64", "SeedSequence"):
+                result = found(*value_of(list(arguments)), **value_of(named))
+                return RandomStandIn(result, f"{self._name}.Generator") if hasattr(result, "normal") else result
+            if name == "seed":
+                return None
+            trace.current().depends(what, trace.DRAWS)
+            if name == "shuffle":
+                return found(arguments[0].value if type(arguments[0]) is TracedArray else arguments[0])
+            return known(found(*value_of(list(arguments)), **value_of(named)))
+
+        return draw
+
+
+class StaticgradStandIn:
+    """In the place of staticgrad: its functions take traced arrays and give them, without a value at the example."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if isinstance(found, type) or not callable(found):
+            return StaticgradStandIn(found) if isinstance(found, ModuleType) else found
+
+        def declare(*arguments: Any, **named: Any) -> Any:
+            tensors = [_inward(x) for x in arguments]
+            return nests.map(outward, found(*tensors, **{key: _inward(x) for key, x in named.items()}))
+
+        return declare
+
+
+def _inward(nest: Any) -> Any:
+    """Tensors in the place of arrays; functions take tensors and give them."""
+    if isinstance(nest, FunctionType):
+        return lambda *xs, **named: _inward(nest(*nests.map(outward, xs), **named))
+    return nests.map(lambda x: x.tensor() if type(x) is TracedArray else x, nest)
+
+
+def outward(x: Any) -> Any:
+    """The array of a tensor that no example has a value for."""
+    if not isinstance(x, Tensor):
+        return x
+    value = np.ones([int(size) for size in x.shape], x.dtype)  # type: ignore[arg-type]
+    return traced(value if value.ndim else value[()], x, False)
+
+
+class ModuleStandIn:
+    """In the place of a module of NumPy or SciPy, or of ``math``."""
+
+    def __init__(self, real: ModuleType) -> None:
+        self._real = real
+        _register(real)
+
+    def __getattr__(self, name: str) -> Any:
+        return stand_in(getattr(self._real, name), self._real)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
+
+def stand_in(found: Any, home: ModuleType | None = None) -> Any:
+    """What stands in the place of something of NumPy, SciPy, ``math`` or staticgrad; itself where nothing has to."""
+    if isinstance(found, ModuleType):
+        return module_stand_in(found)
+    if isinstance(found, np.ufunc):
+        return FunctionStandIn(found)
+    if isinstance(found, (np.random.Generator, np.random.RandomState, random.Random)):
+        return RandomStandIn(found, "rng")
+    where = getattr(found, "__module__", None) or ""
+    if isinstance(found, type):
+        return _vectorize if found is np.vectorize else found
+    if where.startswith("scipy.stats") and hasattr(found, "rvs"):
+        return DistributionStandIn(getattr(found, "name", type(found).__name__), found)
+    if isinstance(getattr(found, "__self__", None), (np.random.RandomState, random.Random)):
+        return getattr(RandomStandIn(found.__self__, "np.random"), found.__name__)
+    if callable(found) and isinstance(found, (FunctionType, BuiltinFunctionType, type(np.sum))):
+        home_name = home.__name__ if home is not None else where
+        return FunctionStandIn(found) if home_name.split(".")[0] in ("numpy", "scipy", "math") else found
+    return found
+
+
+def module_stand_in(module: ModuleType) -> Any:
+    """What stands in the place of a module."""
+    name = module.__name__
+    if name.split(".")[0] not in HANDLED or name.startswith(_FREE):
+        return module
+    if name.startswith("staticgrad"):
+        return StaticgradStandIn(module)
+    if name in ("random", "numpy.random"):
+        return RandomStandIn(module, "random" if name == "random" else "np.random")
+    return ModuleStandIn(module)
+
+
+class _vectorize:
+    """``np.vectorize``: the function of each element, one after the other."""
+
+    def __init__(self, function: Callable[..., Any], *_: Any, **__: Any) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not any(map(is_traced, arrays_in(list(arguments)))):
+            return known(np.vectorize(self._function)(*value_of(list(arguments))))
+        spread = call(np.broadcast_arrays, arguments, {})
+        shape = spread[0].shape
+        rows = [self._function(*(x[place] for x in spread)) for place in np.ndindex(shape)]
+        stacked = call(np.array, (rows,), {})
+        return stacked.reshape(shape) if shape else stacked[0]
+
+
+def array_from_outside(value: np.ndarray) -> TracedArray:
+    """An array that the function finds, which it may read."""
+    own = value.view()
+    own.flags.writeable = False
+    return TracedArray(own, Block(own))
+
+
+
+
+__all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "outward", "stand_in"]

@@ -1,0 +1,179 @@
+"""A function as it is traced: the same code, with stand-ins in the place of modules, functions and arrays around it.
+
+Nothing of the user's is changed. The function's globals become a dict that looks names up in the module's own and gives
+a stand-in for what it finds; its closure and default values likewise; so do functions that it calls, methods and
+instances of classes that are written in Python outside of installed libraries, and modules that are imported while it
+runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import os
+import sysconfig
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base.errors import is_inside
+from staticgrad.bridges.numpy import special
+from staticgrad.bridges.numpy.modules import HANDLED, array_from_outside, module_stand_in, stand_in
+
+_LIBRARIES = tuple(
+    os.path.join(path, "") for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+)
+_EAGER = ("__name__", "__package__", "__spec__", "__file__", "__loader__", "__path__", "__doc__")
+
+
+def _is_users(file: str | None) -> bool:
+    """True if code of a file is the user's own: that of libraries stays as it is."""
+    return file is not None and not file.startswith((*_LIBRARIES, "<frozen ")) and not is_inside(file)
+
+
+class _Globals(dict[str, Any]):
+    """Global names: what was assigned to them in the trace, else stand-ins for what they are."""
+
+    def __init__(self, rebuilding: Rebuilding, names: dict[str, Any]) -> None:
+        super().__init__({name: names[name] for name in _EAGER if name in names})
+        self["__builtins__"] = rebuilding.builtins
+        self._rebuilding, self._names = rebuilding, names
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._rebuilding.of(self._names[name])
+        return value
+
+
+class _UserModule:
+    """In the place of a module of the user's: its functions are rebuilt."""
+
+    def __init__(self, rebuilding: Rebuilding, real: ModuleType) -> None:
+        self._rebuilding, self._real = rebuilding, real
+
+    def __getattr__(self, name: str) -> Any:
+        return self._rebuilding.of(getattr(self._real, name))
+
+
+class Rebuilding:
+    """What was rebuilt for one trace, by the identity of what it stands for."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self.builtins = {**vars(builtins), "__import__": self._import, "max": _extreme(max), "min": _extreme(min)}
+
+    def of(self, found: Any) -> Any:
+        """What stands in the place of something that a function finds."""
+        made = self._made.get(id(found))
+        if made is not None:
+            return made[1]
+        return self._keep(found, self._new(found))
+
+    def _keep(self, found: Any, made: Any) -> Any:
+        if made is not found:
+            self._made[id(found)] = found, made
+        return made
+
+    def _new(self, found: Any) -> Any:
+        if isinstance(found, FunctionType):
+            return self._function(found) if _is_users(found.__code__.co_filename) else stand_in(found)
+        if isinstance(found, ModuleType):
+            if found.__name__.split(".")[0] in HANDLED:
+                return module_stand_in(found)
+            return _UserModule(self, found) if _is_users(getattr(found, "__file__", None)) else found
+        if isinstance(found, MethodType):
+            return MethodType(self.of(found.__func__), self.of(found.__self__))
+        if isinstance(found, functools.partial):
+            named = {name: self.of(value) for name, value in found.keywords.items()}
+            return functools.partial(self.of(found.func), *map(self.of, found.args), **named)
+        if type(found) is np.ndarray:
+            return array_from_outside(found) if found.dtype.kind in "biuf" else found
+        inner = getattr(found, "py_func", None) or getattr(found, "__wrapped__", None)  # of numba, of functools
+        if isinstance(inner, FunctionType) and not isinstance(found, type):
+            return self.of(inner) if _is_users(inner.__code__.co_filename) else stand_in(found)
+        if isinstance(found, type):
+            return self._class(found)
+        if _is_users_class(type(found)):
+            return self._instance(found)
+        return stand_in(found)
+
+    def _function(self, fn: FunctionType) -> FunctionType:
+        cells = fn.__closure__ or ()
+        own = tuple(self._made.setdefault(id(cell), (cell, CellType()))[1] for cell in cells)
+        made = FunctionType(fn.__code__.replace(), self._globals(fn), fn.__name__, None, own or None)
+        self._keep(fn, made)  # before what it refers to, which may be itself
+        for cell, new in zip(cells, own, strict=True):
+            if not _is_filled(new) and _is_filled(cell):
+                new.cell_contents = self.of(cell.cell_contents)
+        made.__defaults__ = tuple(map(self.of, fn.__defaults__)) if fn.__defaults__ else None
+        made.__kwdefaults__ = {k: self.of(v) for k, v in fn.__kwdefaults__.items()} if fn.__kwdefaults__ else None
+        made.__dict__.update(fn.__dict__)
+        made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__
+        return made
+
+    def _globals(self, fn: FunctionType) -> _Globals:
+        names = fn.__globals__
+        made = self._made.get(id(names))
+        if made is None:
+            made = self._made[id(names)] = names, _Globals(self, names)
+        return made[1]  # type: ignore[no-any-return]
+
+    def _class(self, cls: type) -> type:
+        """A subclass whose methods are rebuilt, for a class of the user's."""
+        if not _is_users_class(cls):
+            return stand_in(cls)  # type: ignore[no-any-return]
+        space: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        for base in reversed(cls.__mro__):
+            if _is_users_class(base):
+                space |= {name: made for name, value in vars(base).items() if (made := self._attribute(value)) is not None}
+        return type(cls)(cls.__name__, (cls,), space)
+
+    def _attribute(self, value: Any) -> Any:
+        """A rebuilt attribute of a class; None for what a subclass inherits as it is."""
+        if isinstance(value, FunctionType):
+            return self.of(value) if _is_users(value.__code__.co_filename) else None
+        if isinstance(value, (staticmethod, classmethod)):
+            return type(value)(self.of(value.__func__))
+        if isinstance(value, property):
+            return property(*(None if f is None else self.of(f) for f in (value.fget, value.fset, value.fdel)))
+        return self.of(value) if type(value) is np.ndarray else None
+
+    def _instance(self, found: Any) -> Any:
+        """The object with a copy of its attributes, as one of the rebuilt class."""
+        state = getattr(found, "__dict__", None)
+        if state is None:
+            return found
+        made = object.__new__(self.of(type(found)))
+        self._keep(found, made)
+        made.__dict__.update({name: self.of(value) for name, value in state.items()})
+        return made
+
+    def _import(self, name: str, *arguments: Any) -> Any:
+        return self.of(builtins.__import__(name, *arguments))
+
+
+def _is_users_class(cls: type) -> bool:
+    """True if the methods of a class can be rebuilt: it is of ordinary kind and written by the user."""
+    if type(cls) is not type or issubclass(cls, (BaseException, tuple)) or "__slots__" in vars(cls):
+        return False
+    codes = [f.__code__ for f in vars(cls).values() if isinstance(f, FunctionType)]
+    return any(_is_users(code.co_filename) for code in codes)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - asking is the test
+    except ValueError:
+        return False
+    return True
+
+
+def _extreme(real: Any) -> Any:
+    @functools.wraps(real)
+    def extreme(*arguments: Any, **named: Any) -> Any:
+        if len(arguments) == 1 and not isinstance(arguments[0], (list, tuple, np.ndarray)):
+            arguments = (list(arguments[0]),)
+        found = special.extreme(real, arguments, named)
+        return real(*arguments, **named) if found is NotImplemented else found
+
+    return extreme

@@ -1,0 +1,153 @@
+"""The record of one trace of a NumPy function: what it asked that only a run knows, by lines of the user's program.
+
+A function is traced at example arguments, so each array has a value beside its tensor. A question about a value that
+depends on an argument is answered with the value at the example, which is either wanted (``freeze``: one warning counts
+the lines) or refused: the trace goes on, and one error names all lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from staticgrad.base.errors import (
+    FrozenValueWarning,
+    PromotionWarning,
+    SourceLine,
+    UnsupportedError,
+    UnsupportedOp,
+    is_inside,
+    silent,
+    warn,
+)
+
+_LIBRARIES = os.path.dirname(os.path.dirname(np.__file__))
+_FOREIGN = tuple(os.path.join(_LIBRARIES, name, "") for name in ("numpy", "scipy"))
+
+# What depends on a value, and the way out.
+BRANCH = "np.where(condition, a, b) computes both and chooses, max(a, b) and min(a, b) stay, sg.cond(…) runs one of two"
+NUMBER = "leave float() or int() out (an array of one element is a number already), or hand the number over as an int"
+COUNT = "hand the count over as a Python int, which is part of the program"
+SELECTION = "np.where(mask, x, 0) keeps the size, a[mask] = number may stay"
+SEARCH = "np.where keeps the size, np.argmax finds the first place"
+DRAWS = "draw outside and hand the array over as an argument"
+TEXT = "print outside of the function, or sg.print(x, text)"
+ELSEWHERE = "make the array inside of the function, in code written in Python, or build it by np.stack"
+
+
+class Trace:
+    """What one trace asked, and whether values at the example are wanted."""
+
+    def __init__(self, freeze: bool) -> None:
+        self.freeze = freeze
+        self._refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
+        self._frozen: Counter[tuple[str, SourceLine | None]] = Counter()
+
+    def depends(self, what: str, way_out: str, is_example: bool = True) -> None:
+        """``what`` asks for a value that only a run knows; the caller goes on with the one at the example arguments.
+
+        Raises:
+            UnsupportedError: there is none, since the function was called with tensors.
+        """
+        if self.freeze and is_example:
+            self._frozen[what, user_line()] += 1
+            return
+        reason = f"depends on a value that only a run knows: {way_out}; freeze=True keeps the value at the first call"
+        if self.freeze:
+            reason = f"depends on a value that no example has: {way_out}"
+        self.refuse(what, reason, is_example)
+
+    def refuse(self, what: str, reason: str, is_example: bool = True) -> None:
+        """Record what is not supported.
+
+        Raises:
+            UnsupportedError: there is no example with which the trace could go on.
+        """
+        self._refused[what, reason, user_line()] += 1
+        if not is_example:
+            raise self.error()
+
+    def error(self) -> UnsupportedError:
+        """One error for all that was refused."""
+        ops: dict[tuple[str, str], list[tuple[SourceLine | None, int]]] = {}
+        for (what, reason, line), count in self._refused.items():
+            ops.setdefault((what, reason), []).append((line, count))
+        found = [
+            UnsupportedOp(*op, sum(count for _, count in lines), tuple(line for line, _ in lines if line is not None))
+            for op, lines in ops.items()
+        ]
+        text = "\n  ".join(["numpy: the function does what is not supported here", *map(str, found)])
+        return UnsupportedError(text, ops=found, source=next((line for op in found for line in op.sources), None))
+
+    def finish(self) -> None:
+        """Raise the error, or warn of what is frozen.
+
+        Raises:
+            UnsupportedError: something was refused.
+        """
+        if self._refused:
+            raise self.error()
+        if self._frozen:
+            lines = [f"{what} ({_times(count)})\n    {line}" for (what, line), count in self._frozen.items()]
+            head = "numpy: these keep what they were at the arguments of the first call, whatever later arguments are"
+            warn(FrozenValueWarning, "\n  ".join([head, *lines]))
+
+    @property
+    def has_refused(self) -> bool:
+        return bool(self._refused)
+
+
+class _Traces(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Trace] = []
+
+
+_traces = _Traces()
+
+
+def current() -> Trace:
+    """The trace that is running in this thread; outside of any, one that refuses at once."""
+    return _traces.stack[-1] if _traces.stack else Trace(freeze=False)
+
+
+@contextmanager
+def tracing(freeze: bool) -> Iterator[Trace]:
+    """A trace, at whose end its error is raised or its warning given."""
+    trace = Trace(freeze)
+    _traces.stack.append(trace)
+    try:
+        with np.errstate(all="ignore"), silent(PromotionWarning):
+            yield trace
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        if trace.has_refused:  # what came after values that are not known may follow from these
+            raise trace.error() from error
+        raise
+    finally:
+        _traces.stack.pop()
+    trace.finish()
+
+
+def user_line() -> SourceLine | None:
+    """The innermost line outside of this package, NumPy and SciPy."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and (is_inside(frame.f_code.co_filename) or is_foreign(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def is_foreign(file: str) -> bool:
+    """True if a file of code is NumPy's or SciPy's."""
+    return file.startswith(_FOREIGN)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
