@@ -61,8 +61,10 @@ def of_tensors(fn: Callable[..., Any], freeze: bool = False) -> Callable[..., An
     def declared(*arguments: Any, **named: Any) -> Any:
         given = nests.map(_array_of, [list(arguments), named])
         graph = graph_of(nests.flatten([list(arguments), named]))
-        with graph, trace.tracing(freeze):
-            result = Rebuilding().of(fn)(*given[0], **given[1])
+        with graph, trace.tracing(freeze) as current:
+            rebuilding = Rebuilding()
+            current.rebuild = rebuilding.function
+            result = rebuilding.of(fn)(*given[0], **given[1])
             return nests.map(_tensor_of, result)
 
     return declared
@@ -87,10 +89,3 @@ def _tensor_of(x: Any) -> Any:
     if x is None or isinstance(x, Tensor):
         return x
     return cast(o.constant(np.asarray(x)), np.asarray(x).dtype)
-
-
-def is_fixed(leaf: Any) -> bool:
-    """True if an argument is part of the program: what is neither an array nor a float."""
-    return not isinstance(leaf, (float, np.floating, np.ndarray, Tensor)) or (
-        isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biuf"
-    )

@@ -11,8 +11,10 @@ called.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -130,9 +132,9 @@ def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]
     if all(isinstance(kind, type) for kind in kinds):  # Python numbers alone
         kinds = [np.dtype(kind) for kind in kinds]
     dtype = options.get("dtype")
-    chosen = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)}
+    chosen: Any = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)}
     loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
-    if not all([check_dtype(dtype, name, is_example) for dtype in loop]):
+    if not all(check_dtype(dtype, name, is_example) for dtype in loop):
         return known(expected)
     tensors = [_as(x, dtype) for x, dtype in zip(inputs, loop)]
     return paired(converter(*tensors), expected, is_example, name)
@@ -171,8 +173,7 @@ def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
                 " 'same_kind'"
             )
         if type(target) is not TracedArray and is_traced(new):
-            trace.current().refuse(f"{ufunc.__name__}(…, out=)", f"it writes into an array of its own: {trace.ELSEWHERE}",
-                                   _is_example([new]))  # fmt: skip
+            trace.current().refuse(f"{ufunc.__name__}(…, out=)", trace.ELSEWHERE, _is_example([new]))
             return new
         target[...] = new
     return tuple(targets) if isinstance(result, tuple) else targets[0]
@@ -256,11 +257,35 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         return view
     if not any(map(is_traced, given)):
         result = _all_known(expected, given)
+    elif path not in FUNCTIONS and (rebuilt := _rebuilt(function)) is not None:
+        result = _agreeing(path, rebuilt(*arguments, **named), expected, _is_example(given))
     else:
         result = _converted(path, arguments, named, expected, _is_example(given))
     if out is not None:
         out[...] = result
         return out
+    return result
+
+
+def _rebuilt(function: Any) -> Any:
+    """A function of NumPy or SciPy that is written in Python, as it is traced; None for others."""
+    inner = inspect.unwrap(function)
+    rebuild = trace.current().rebuild
+    return rebuild(inner) if rebuild is not None and isinstance(inner, FunctionType) else None
+
+
+def _agreeing(path: str, result: Any, expected: Any, is_example: bool) -> Any:
+    """The result of a function that was traced itself, if its values are those that it has of arrays.
+
+    Raises:
+        UnsupportedError: (at the end of the trace) they are others.
+    """
+    found = value_of(result)
+    pairs = zip(found, expected) if isinstance(expected, (tuple, list)) else [(found, expected)]
+    if is_example and not all(
+        np.shape(a) == np.shape(b) and np.allclose(a, b, 1e-6, 1e-9, equal_nan=True) for a, b in pairs
+    ):
+        trace.current().refuse(path, "this function is not converted")
     return result
 
 
@@ -277,7 +302,7 @@ def _converted(path: str, arguments: Sequence[Any], named: dict[str, Any], expec
     return paired(result, expected, is_example, path)
 
 
-class Unconverted(Exception):  # noqa: N818 - it says what a call is
+class Unconverted(Exception):
     """A converter finds arguments that it has nothing for."""
 
 
@@ -315,7 +340,9 @@ def _view(path: str, function: Any, arguments: Sequence[Any], named: dict[str, A
     def there(t: Tensor) -> Tensor:
         return FUNCTIONS[path](t, *map(_argument, arguments[1:]), **named)  # type: ignore[no-any-return]
 
-    return _lens(x, path, there, expected, lambda: function(np.arange(x.size).reshape(x.shape), *arguments[1:], **named))
+    return _lens(
+        x, path, there, expected, lambda: function(np.arange(x.size).reshape(x.shape), *arguments[1:], **named)
+    )
 
 
 def _lens(x: TracedArray, path: str, there: Any, value: Any, places: Any) -> TracedArray:

@@ -53,7 +53,9 @@ class Block(Cell):
 
     __slots__ = ("_axes", "_constant", "_parts", "_tensor", "is_example", "value")
 
-    def __init__(self, value: Array | np.generic | float, tensor: Tensor | None = None, is_example: bool = True) -> None:
+    def __init__(
+        self, value: Array | np.generic | float, tensor: Tensor | None = None, is_example: bool = True
+    ) -> None:
         self.value, self._tensor, self.is_example = value, tensor, is_example
         self._constant: Tensor | None = None
         self._axes: tuple[int, ...] = ()
@@ -236,9 +238,7 @@ def _runs(keys: Sequence[int]) -> Iterator[range]:
     yield range(first, last + 1)
 
 
-def _pieces(
-    base: Tensor, axis: int, runs: Sequence[range], parts: dict[tuple[int, ...], Tensor]
-) -> Iterator[Tensor]:
+def _pieces(base: Tensor, axis: int, runs: Sequence[range], parts: dict[tuple[int, ...], Tensor]) -> Iterator[Tensor]:
     """The pieces along an axis: the tensor's own and what was written."""
     done, whole = 0, [range(int(size)) for size in base.shape]  # type: ignore[arg-type]
     for run in [*runs, range(whole[axis].stop, whole[axis].stop)]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import arrays_in, is_traced, known, value_of
 from staticgrad.bridges.numpy.calls import call
-from staticgrad.base.frozen import frozen
 
 Function = Callable[..., Any]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, Unconverted, call
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def _path(*names: str) -> Any:
+
+def _path(*names: str) -> Callable[[F], F]:
     return enter(FUNCTIONS, *names)
 
 

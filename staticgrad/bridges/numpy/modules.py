@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base import nests
-from staticgrad.bridges.numpy import functions, matrices, special, trace, ufuncs
+from staticgrad.bridges.numpy import choices, matrices, reductions, shapes, special, statistics, trace, ufuncs
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
 from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, call, call_ufunc, register
 from staticgrad.bridges.numpy.cells import Block
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
 from staticgrad.graph.graph import Tensor
 
-TABLES = (functions, matrices, special, ufuncs)  # which enter their functions
+TABLES = (choices, matrices, reductions, shapes, special, statistics, ufuncs)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
 _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "scipy.constants")
 
@@ -82,7 +82,7 @@ class RandomStandIn:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
-        if isinstance(found, type) and issubclass(found, Exception) or not callable(found):
+        if (isinstance(found, type) and issubclass(found, Exception)) or not callable(found):
             return found
         what = f"{self._name}.{name}"
 
@@ -201,8 +201,6 @@ def array_from_outside(value: np.ndarray) -> TracedArray:
     own = value.view()
     own.flags.writeable = False
     return TracedArray(own, Block(own))
-
-
 
 
 __all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "outward", "stand_in"]

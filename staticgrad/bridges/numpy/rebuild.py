@@ -69,6 +69,11 @@ class Rebuilding:
             return made[1]
         return self._keep(found, self._new(found))
 
+    def function(self, fn: FunctionType) -> FunctionType:
+        """A function rebuilt, also if it is a library's."""
+        made = self._made.get(id(fn))
+        return self._function(fn) if made is None else made[1]
+
     def _keep(self, found: Any, made: Any) -> Any:
         if made is not found:
             self._made[id(found)] = found, made
@@ -125,7 +130,9 @@ class Rebuilding:
         space: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         for base in reversed(cls.__mro__):
             if _is_users_class(base):
-                space |= {name: made for name, value in vars(base).items() if (made := self._attribute(value)) is not None}
+                space |= {
+                    name: made for name, value in vars(base).items() if (made := self._attribute(value)) is not None
+                }
         return type(cls)(cls.__name__, (cls,), space)
 
     def _attribute(self, value: Any) -> Any:

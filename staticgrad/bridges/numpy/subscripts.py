@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, is_traced, traced, value_of
 from staticgrad.bridges.numpy.cells import Block, Cell, Lens, Place, part_of
-from staticgrad.bridges.arrays import cast
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -100,7 +100,9 @@ def _item(part: Any) -> Any:
         return slice(*(None if end is None else operator.index(end) for end in (part.start, part.stop, part.step)))
     if isinstance(part, (bool, np.bool_)) or part is None or part is Ellipsis:
         return part
-    if isinstance(part, (int, np.integer)) or (isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu"):
+    if isinstance(part, (int, np.integer)) or (
+        isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu"
+    ):
         return int(part)
     if isinstance(part, list) and any(type(each) is TracedArray for each in part):
         return _array(part)
@@ -108,7 +110,7 @@ def _item(part: Any) -> Any:
 
 
 def _is_basic(items: Sequence[Any]) -> bool:
-    return all(isinstance(item, (int, slice)) and not isinstance(item, bool) or item is None or item is Ellipsis
+    return all((isinstance(item, (int, slice)) and not isinstance(item, bool)) or item is None or item is Ellipsis
                for item in items if type(item) is not TracedArray) and not any(
         type(item) is TracedArray for item in items)  # fmt: skip
 

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,10 +43,15 @@ ELSEWHERE = "make the array inside of the function, in code written in Python, o
 
 
 class Trace:
-    """What one trace asked, and whether values at the example are wanted."""
+    """What one trace asked, and whether values at the example are wanted.
+
+    Attributes:
+        rebuild: gives a function as it is traced.
+    """
 
     def __init__(self, freeze: bool) -> None:
         self.freeze = freeze
+        self.rebuild: Callable[[Any], Any] | None = None
         self._refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
         self._frozen: Counter[tuple[str, SourceLine | None]] = Counter()
 

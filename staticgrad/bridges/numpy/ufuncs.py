@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.calls import UFUNCS, enter
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _same(*names: str, **renamed: str) -> None:
@@ -37,7 +40,7 @@ _same(  # scipy.special
 UFUNCS["expit"] = lambda x: o.sigmoid(x)
 
 
-def _ufunc(*names: str) -> Any:
+def _ufunc(*names: str) -> Callable[[F], F]:
     return enter(UFUNCS, *names)
 
 
