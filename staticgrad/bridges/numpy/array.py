@@ -226,6 +226,17 @@ class TracedArray:
         """Sort in place."""
         self[...] = _handlers[0].function(np.sort, (self, axis), {})
 
+    def partition(self, kth: Any, axis: int = -1, **_: Any) -> None:
+        """Sort in place, which is a partition too."""
+        self.sort(axis)
+
+    def argpartition(self, kth: Any, axis: int = -1, **_: Any) -> Any:
+        """The places of the sorted elements, which are a partition too."""
+        return self.argsort(axis)
+
+    def __array_wrap__(self, x: Any, *_: Any) -> Any:
+        return x
+
     # -- functions as operators and methods ---------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:

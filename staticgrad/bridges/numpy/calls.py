@@ -12,19 +12,18 @@ called.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from staticgrad.base.errors import GraphError
+from staticgrad.base.errors import GraphError, UnsupportedError
 from staticgrad.base.types import is_weak
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
-from staticgrad.bridges.numpy.cells import Lens, check_dtype
+from staticgrad.bridges.numpy.cells import Block, Lens, check_dtype
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -51,8 +50,9 @@ def enter(table: dict[str, Callable[..., Any]], *paths: str) -> Callable[[F], F]
 
 
 def register(path: str, function: Any) -> None:
-    """Say which path a function of NumPy or SciPy has in the tables."""
-    _PATHS.setdefault(function, path)
+    """Say which path a function of NumPy or SciPy, and what it wraps, has in the tables."""
+    for each in (function, getattr(function, "_implementation", function)):
+        _PATHS.setdefault(each, path)
 
 
 def path_of(function: Any) -> str:
@@ -80,7 +80,7 @@ def call_ufunc(
         return _at(ufunc, *inputs)
     options = dict(options)
     out, where = options.pop("out", None), options.pop("where", True)
-    targets = out if isinstance(out, tuple) else (out,)
+    targets = out if isinstance(out, tuple) else (None if out is Ellipsis else out,)
     inputs = [_operand(x) for x in inputs]
     values = value_of(list(inputs))
     if apply is not None:
@@ -104,11 +104,11 @@ def call_ufunc(
 def _operand(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return call(np.asarray, (x,), {})
-    return TracedArray(_example_of(x), array.Block(_example_of(x), x, False)) if type(x) is Tensor else x
+    return TracedArray(_example_of(x), Block(_example_of(x), x, False)) if type(x) is Tensor else x
 
 
 def _example_of(x: Tensor) -> Any:
-    return np.ones([int(size) for size in x.shape], x.dtype)  # type: ignore[arg-type]
+    return np.ones([int(size) for size in x.shape], x.dtype)
 
 
 def _where_value(
@@ -250,15 +250,20 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         arguments = [_operand(x) if type(x) is Tensor else x for x in arguments]
     given = list(arrays_in([list(arguments), named]))
     if path in WRITTEN and any(map(is_traced, given)):
-        return WRITTEN[path](*arguments, **named)
+        try:
+            return WRITTEN[path](*arguments, **named)
+        except Unconverted as error:
+            trace.current().refuse(path, str(error), _is_example(given))
     out = named.pop("out", None) if "out" in named else None
     expected = function(*value_of(list(arguments)), **value_of(named))
+    if isinstance(expected, (ModuleType, np.dtype, type)) or (isinstance(expected, bool) and "array_api" in path):
+        return expected
     if path in VIEWS and given and (view := _view(path, function, arguments, named, expected)) is not None:
         return view
     if not any(map(is_traced, given)):
         result = _all_known(expected, given)
     elif path not in FUNCTIONS and (rebuilt := _rebuilt(function)) is not None:
-        result = _agreeing(path, rebuilt(*arguments, **named), expected, _is_example(given))
+        result = _agreeing(path, rebuilt, arguments, named, expected, _is_example(given))
     else:
         result = _converted(path, arguments, named, expected, _is_example(given))
     if out is not None:
@@ -274,19 +279,30 @@ def _rebuilt(function: Any) -> Any:
     return rebuild(inner) if rebuild is not None and isinstance(inner, FunctionType) else None
 
 
-def _agreeing(path: str, result: Any, expected: Any, is_example: bool) -> Any:
-    """The result of a function that was traced itself, if its values are those that it has of arrays.
+def _agreeing(
+    path: str, rebuilt: Any, arguments: Sequence[Any], named: dict[str, Any], expected: Any, is_example: bool
+) -> Any:
+    """The result of a function that is traced itself, if its values are those that it has of arrays."""
+    try:
+        result = rebuilt(*arguments, **named)
+        if not is_example or _agree(value_of(result), expected):
+            return result
+    except UnsupportedError:
+        raise
+    except Exception as error:  # a library's code may ask anything of an array
+        reason = f"this function is not converted ({type(error).__name__}: {error})"
+        trace.current().refuse(path, reason, is_example)
+        return _all_known(expected, ())
+    trace.current().refuse(path, "this function is not converted", is_example)
+    return _all_known(expected, ())
 
-    Raises:
-        UnsupportedError: (at the end of the trace) they are others.
-    """
-    found = value_of(result)
-    pairs = zip(found, expected) if isinstance(expected, (tuple, list)) else [(found, expected)]
-    if is_example and not all(
-        np.shape(a) == np.shape(b) and np.allclose(a, b, 1e-6, 1e-9, equal_nan=True) for a, b in pairs
-    ):
-        trace.current().refuse(path, "this function is not converted")
-    return result
+
+def _agree(found: Any, expected: Any) -> bool:
+    if isinstance(expected, (tuple, list)):
+        return len(found) == len(expected) and all(map(_agree, found, expected))
+    if not isinstance(expected, (np.ndarray, np.generic, float, int)) or np.asarray(expected).dtype.kind not in "biuf":
+        return True
+    return np.shape(found) == np.shape(expected) and np.allclose(found, expected, 1e-6, 1e-9, equal_nan=True)
 
 
 def _converted(path: str, arguments: Sequence[Any], named: dict[str, Any], expected: Any, is_example: bool) -> Any:
@@ -296,7 +312,7 @@ def _converted(path: str, arguments: Sequence[Any], named: dict[str, Any], expec
         return _all_known(expected, ())
     try:
         result = converter(*map(_argument, arguments), **{name: _argument(value) for name, value in named.items()})
-    except Unconverted as error:
+    except (Unconverted, TypeError) as error:
         trace.current().refuse(path, str(error), is_example)
         return _all_known(expected, ())
     return paired(result, expected, is_example, path)
@@ -337,8 +353,8 @@ def _view(path: str, function: Any, arguments: Sequence[Any], named: dict[str, A
     if expected is x.value or not np.may_share_memory(expected, x.value):
         return x if expected is x.value else None
 
-    def there(t: Tensor) -> Tensor:
-        return FUNCTIONS[path](t, *map(_argument, arguments[1:]), **named)  # type: ignore[no-any-return]
+    def there(t: Tensor) -> Any:
+        return FUNCTIONS[path](t, *map(_argument, arguments[1:]), **named)
 
     return _lens(
         x, path, there, expected, lambda: function(np.arange(x.size).reshape(x.shape), *arguments[1:], **named)
@@ -398,10 +414,6 @@ def tensor_of(x: Any) -> Tensor:
     if type(x) is TracedArray:
         return x.tensor()
     return x if isinstance(x, Tensor) else o.constant(np.asarray(x))
-
-
-def size_of(shape: Iterable[Any]) -> int:
-    return math.prod(int(size) for size in shape)
 
 
 array.enter(array.Handlers(call_ufunc, call, subscripts.take, subscripts.put))

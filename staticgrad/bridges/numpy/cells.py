@@ -127,7 +127,7 @@ class Block(Cell):
             return
         axes, parts, base = self._axes, dict(sorted(self._parts.items())), self._tensor
         self._parts = {}
-        sizes = [int(base.shape[axis]) for axis in axes]  # type: ignore[arg-type]
+        sizes = [int(base.shape[axis]) for axis in axes]
         if len(parts) == math.prod(sizes):
             stacked = o.stack(list(parts.values()))
             self._tensor = _to_axes(o.reshape(stacked, (*sizes, *stacked.shape[1:])), axes)
@@ -204,7 +204,7 @@ def _key_of(places: Sequence[Place]) -> tuple[int | slice, ...]:
 
 
 def is_whole(x: Tensor, places: Sequence[Place]) -> bool:
-    return all(place == range(int(size)) for place, size in zip(places, x.shape, strict=True))  # type: ignore[arg-type]
+    return all(place == range(int(size)) for place, size in zip(places, x.shape, strict=True))
 
 
 def at(x: Tensor, places: Sequence[Place]) -> Tensor:
@@ -218,7 +218,7 @@ def put(x: Tensor, places: Sequence[Place], new: Tensor) -> Tensor:
 
 
 def _with_sizes(x: Tensor, places: Sequence[Place]) -> Iterator[tuple[int, tuple[Place, int]]]:
-    return ((axis, (place, int(x.shape[axis]))) for axis, place in enumerate(places))  # type: ignore[arg-type]
+    return ((axis, (place, int(x.shape[axis]))) for axis, place in enumerate(places))
 
 
 def _to_axes(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -240,7 +240,7 @@ def _runs(keys: Sequence[int]) -> Iterator[range]:
 
 def _pieces(base: Tensor, axis: int, runs: Sequence[range], parts: dict[tuple[int, ...], Tensor]) -> Iterator[Tensor]:
     """The pieces along an axis: the tensor's own and what was written."""
-    done, whole = 0, [range(int(size)) for size in base.shape]  # type: ignore[arg-type]
+    done, whole = 0, [range(int(size)) for size in base.shape]
     for run in [*runs, range(whole[axis].stop, whole[axis].stop)]:
         if run.start > done:
             yield at(base, [*whole[:axis], range(done, run.start), *whole[axis + 1 :]])

@@ -84,13 +84,13 @@ def _isin(x: Any, tests: Any, assume_unique: bool = False, invert: bool = False,
 
 
 @converts("take")
-def _take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+def _take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     x = tensor_of(x)
-    size = math.prod(x.shape) if axis is None else x.shape[axis]  # type: ignore[arg-type]
+    size = math.prod(x.shape) if axis is None else x.shape[axis]
     if mode == "clip":
-        indices = o.clip(tensor_of(indices), 0, int(size) - 1)  # type: ignore[arg-type]
+        indices = o.clip(tensor_of(indices), 0, int(size) - 1)
     elif mode == "wrap":
-        indices = o.remainder(tensor_of(indices), int(size))  # type: ignore[arg-type]
+        indices = o.remainder(tensor_of(indices), int(size))
     key = indices if isinstance(indices, (Tensor, np.ndarray)) else np.asarray(indices)
     if axis is None:
         return o.reshape(x, (-1,))[key]
@@ -137,7 +137,7 @@ def _piecewise(x: Any, conditions: Any, functions: Any, *arguments: Any, **named
 
 
 @converts("dot")
-def _dot(a: Any, b: Any, **_: Any) -> Tensor:
+def _dot(a: Any, b: Any, **_: Any) -> Any:
     a, b = common([tensor_of(a), tensor_of(b)])
     if not a.ndim or not b.ndim:
         return a * b
@@ -195,9 +195,9 @@ def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, ax
 def _convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     """Sums of shifted products, by a matrix of places in the longer one."""
     a, v = common([tensor_of(a), tensor_of(v)])
-    if v.size > a.size:  # type: ignore[operator]
+    if v.size > a.size:
         a, v = v, a
-    n, m = int(a.size), int(v.size)  # type: ignore[arg-type]
+    n, m = int(a.size), int(v.size)
     places = np.arange(n + m - 1)[:, None] - np.arange(m)[None, :] + m - 1
     full = o.matmul(o.pad(a, [(m - 1, m - 1)])[places], v)
     if mode == "full":

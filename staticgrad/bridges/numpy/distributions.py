@@ -151,6 +151,17 @@ def _of(name: str, d: Distribution, x: Any, shapes: list[Any], loc: Any, scale: 
     return found if name.startswith("log") else n.exp(found)
 
 
+def _normal_of_several(x: Any, mean: Any = 0.0, cov: Any = 1.0, **_: Any) -> Any:
+    """The logarithm of the density of a normal distribution with a covariance matrix."""
+    apart = n.asarray(x) - mean
+    size = 1 if not apart.ndim else apart.shape[-1]
+    cov = cov * np.eye(size) if not np.ndim(value_of(cov)) else cov
+    flat = apart.reshape(-1, size)
+    squares = (flat * call(np.linalg.solve, (cov, flat.T), {}).T).sum(axis=1)
+    found = -(squares + call(np.linalg.slogdet, (cov,), {})[1]) / 2 - size * _LOG_ROOT
+    return found.reshape(apart.shape[:-1])[()]
+
+
 class DistributionStandIn:
     """In the place of a distribution of ``scipy.stats``, or of one with its parameters (``norm(0, 1)``)."""
 
@@ -184,6 +195,9 @@ class DistributionStandIn:
         return known(getattr(self._real, method)(*value_of(list(arguments)), **value_of(named)))
 
     def _converted(self, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if "multivariate_normal" in self._name and method in ("pdf", "logpdf"):
+            found = _normal_of_several(*arguments, **named)
+            return found if method == "logpdf" else n.exp(found)
         d = DISTRIBUTIONS.get(self._name)
         moments = {"mean", "std", "var"}
         kinds = ("pmf", "logpmf") if d is not None and d.discrete else ("pdf", "logpdf")

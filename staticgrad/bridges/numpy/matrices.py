@@ -178,7 +178,7 @@ def _block_diag(*xs: Any) -> Tensor:
 def _toeplitz(c: Any, r: Any = None) -> Tensor:
     c = tensor_of(c)
     r = c if r is None else tensor_of(r)
-    n, m = int(c.shape[0]), int(r.shape[0])  # type: ignore[arg-type]
+    n, m = int(c.shape[0]), int(r.shape[0])
     both = o.concat([o.flip(c), r[1:]], axis=0)
     return both[np.arange(m)[None, :] - np.arange(n)[:, None] + n - 1]
 
@@ -187,7 +187,7 @@ def _toeplitz(c: Any, r: Any = None) -> Tensor:
 def _lstsq(a: Any, b: Any, *_: Any, **__: Any) -> Any:
     """By the normal equations of QR, for matrices of full rank with no fewer rows than columns."""
     if a.shape[0] < a.shape[1]:
-        raise NotImplementedError("np.linalg.lstsq of fewer equations than unknowns")
+        raise Unconverted("np.linalg.lstsq of fewer equations than unknowns")
     q, r = call(np.linalg.qr, (a,), {})
     x = call(np.linalg.solve, (r, q.T @ b), {})
     rest = ((b - a @ x) ** 2).sum(0)

@@ -56,7 +56,8 @@ class FunctionStandIn:
             return call(real, arguments, named)
         if isinstance(self._real, np.ufunc):
             return call_ufunc(self._real, "__call__", arguments, named)
-        return call(self._real, arguments, named)
+        result = call(self._real, arguments, named)
+        return module_stand_in(result) if isinstance(result, ModuleType) else result
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
@@ -129,7 +130,7 @@ def outward(x: Any) -> Any:
     """The array of a tensor that no example has a value for."""
     if not isinstance(x, Tensor):
         return x
-    value = np.ones([int(size) for size in x.shape], x.dtype)  # type: ignore[arg-type]
+    value = np.ones([int(size) for size in x.shape], x.dtype)
     return traced(value if value.ndim else value[()], x, False)
 
 
@@ -155,6 +156,8 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
         return FunctionStandIn(found)
     if isinstance(found, (np.random.Generator, np.random.RandomState, random.Random)):
         return RandomStandIn(found, "rng")
+    if found is np.r_ or found is np.c_:
+        return _Joined(found)
     where = getattr(found, "__module__", None) or ""
     if isinstance(found, type):
         return _vectorize if found is np.vectorize else found
@@ -178,6 +181,20 @@ def module_stand_in(module: ModuleType) -> Any:
     if name in ("random", "numpy.random"):
         return RandomStandIn(module, "random" if name == "random" else "np.random")
     return ModuleStandIn(module)
+
+
+class _Joined:
+    """``np.r_`` and ``np.c_`` of arrays, numbers and slices."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getitem__(self, key: Any) -> Any:
+        items = key if type(key) is tuple else (key,)
+        if not any(map(is_traced, arrays_in(list(items)))):
+            return known(self._real[value_of(key)])
+        parts = [known(self._real[item]) if isinstance(item, slice) else item for item in items]
+        return call(np.hstack if self._real is np.r_ else np.column_stack, (parts,), {})
 
 
 class _vectorize:

@@ -29,7 +29,9 @@ _EAGER = ("__name__", "__package__", "__spec__", "__file__", "__loader__", "__pa
 
 def _is_users(file: str | None) -> bool:
     """True if code of a file is the user's own: that of libraries stays as it is."""
-    return file is not None and not file.startswith((*_LIBRARIES, "<frozen ")) and not is_inside(file)
+    if file is None or file.startswith((*_LIBRARIES, "<frozen ")) or is_inside(file):
+        return False
+    return not {"site-packages", "dist-packages"} & set(file.split(os.sep))
 
 
 class _Globals(dict[str, Any]):
@@ -72,7 +74,7 @@ class Rebuilding:
     def function(self, fn: FunctionType) -> FunctionType:
         """A function rebuilt, also if it is a library's."""
         made = self._made.get(id(fn))
-        return self._function(fn) if made is None else made[1]
+        return made[1] if made is not None and isinstance(made[1], FunctionType) else self._function(fn, keep=False)
 
     def _keep(self, found: Any, made: Any) -> Any:
         if made is not found:
@@ -102,11 +104,12 @@ class Rebuilding:
             return self._instance(found)
         return stand_in(found)
 
-    def _function(self, fn: FunctionType) -> FunctionType:
+    def _function(self, fn: FunctionType, keep: bool = True) -> FunctionType:
         cells = fn.__closure__ or ()
         own = tuple(self._made.setdefault(id(cell), (cell, CellType()))[1] for cell in cells)
         made = FunctionType(fn.__code__.replace(), self._globals(fn), fn.__name__, None, own or None)
-        self._keep(fn, made)  # before what it refers to, which may be itself
+        if keep:
+            self._keep(fn, made)  # before what it refers to, which may be itself
         for cell, new in zip(cells, own, strict=True):
             if not _is_filled(new) and _is_filled(cell):
                 new.cell_contents = self.of(cell.cell_contents)
@@ -121,12 +124,12 @@ class Rebuilding:
         made = self._made.get(id(names))
         if made is None:
             made = self._made[id(names)] = names, _Globals(self, names)
-        return made[1]  # type: ignore[no-any-return]
+        return made[1]
 
     def _class(self, cls: type) -> type:
         """A subclass whose methods are rebuilt, for a class of the user's."""
         if not _is_users_class(cls):
-            return stand_in(cls)  # type: ignore[no-any-return]
+            return stand_in(cls)
         space: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         for base in reversed(cls.__mro__):
             if _is_users_class(base):
@@ -155,8 +158,8 @@ class Rebuilding:
         made.__dict__.update({name: self.of(value) for name, value in state.items()})
         return made
 
-    def _import(self, name: str, *arguments: Any) -> Any:
-        return self.of(builtins.__import__(name, *arguments))
+    def _import(self, *arguments: Any, **named: Any) -> Any:
+        return self.of(builtins.__import__(*arguments, **named))
 
 
 def _is_users_class(cls: type) -> bool:

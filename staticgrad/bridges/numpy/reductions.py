@@ -18,9 +18,9 @@ def _reduce(name: str, *, keeps_dtype: bool = True) -> Callable[..., Tensor]:
     def reduce(x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, **rest: Any) -> Tensor:
         initial, where = rest.pop("initial", None), rest.pop("where", None)
         refuse_others(name, initial=initial, **rest)
-        keep = keepdims is not np._NoValue and bool(keepdims)  # type: ignore[attr-defined]
+        keep = keepdims is not np._NoValue and bool(keepdims)
         x = tensor_of(x) if not isinstance(x, Tensor) else x
-        if where is not None and where is not True:
+        if where is not None and where is not True and where is not np._NoValue:
             if name not in _NEUTRAL:
                 raise Unconverted("the argument where is not converted")
             x = o.where(where, x, np.asarray(_NEUTRAL[name], x.dtype))
@@ -80,7 +80,7 @@ def _cumprod(x: Tensor, axis: int | None = None, dtype: Any = None, **_: Any) ->
 
 @converts("diff")
 def _diff(x: Tensor, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-    ends = [None if end is None or end is np._NoValue else _end(end, x, axis) for end in (prepend, append)]  # type: ignore[attr-defined]
+    ends = [None if end is None or end is np._NoValue else _end(end, x, axis) for end in (prepend, append)]
     return o.diff(x, axis, n=n, prepend=ends[0], append=ends[1])
 
 
@@ -88,6 +88,6 @@ def _end(end: Any, x: Tensor, axis: int) -> Tensor:
     t = cast(tensor_of(end), x.dtype)
     if t.ndim:
         return t
-    shape = [int(size) for size in x.shape]  # type: ignore[arg-type]
+    shape = [int(size) for size in x.shape]
     shape[axis] = 1
     return o.broadcast_to(t, tuple(shape))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.calls import VIEWS, Unconverted, call, tensor_of
+from staticgrad.bridges.numpy.calls import VIEWS, Unconverted, tensor_of
 from staticgrad.bridges.numpy.shared import common, converts, refuse_others, written
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -18,13 +18,14 @@ from staticgrad.graph.optable import FUNCTIONS as o
 
 
 @converts("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "copy")
-def _array(x: Any, dtype: Any = None, **_: Any) -> Tensor:
+def _array(x: Any, dtype: Any = None, ndmin: int = 0, **_: Any) -> Tensor:
     """Nested sequences, one tensor. The dtype that NumPy finds is given by the caller's cast, but for whole numbers."""
     if isinstance(x, (list, tuple)):
         parts = [_array(each) for each in x]
         kind = np.result_type(*(part.dtype for part in parts))
-        return o.stack([cast(part, kind) for part in parts])
-    return o.identity(x) if isinstance(x, Tensor) else tensor_of(x)
+        x = o.stack([cast(part, kind) for part in parts])
+    x = o.identity(x) if isinstance(x, Tensor) else tensor_of(x)
+    return o.reshape(x, (*(1,) * (ndmin - x.ndim), *x.shape)) if ndmin > x.ndim else x
 
 
 @converts("full", "full_like")
@@ -34,7 +35,7 @@ def _full(shape: Any, number: Any, dtype: Any = None, **_: Any) -> Tensor:
 
 
 @converts("linspace")
-def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **rest: Any) -> Tensor:
+def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **rest: Any) -> Any:
     refuse_others("linspace", retstep=rest.get("retstep") or None, axis=rest.get("axis") or None)
     steps = np.arange(num) / max(num - 1 if endpoint else num, 1)
     start, stop = tensor_of(start), tensor_of(stop)
@@ -52,8 +53,9 @@ def _of_types(*_: Any, **__: Any) -> None:
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
-VIEWS |= {f"numpy.{name}": True for name in ("reshape", "ravel", "expand_dims", "squeeze", "atleast_1d", "atleast_2d",
-                                             "atleast_3d", "asarray", "asanyarray", "ascontiguousarray", "real")}  # fmt: skip
+VIEWS |= {f"numpy.{name}": True for name in (
+    "reshape", "ravel", "expand_dims", "squeeze", "atleast_1d", "atleast_2d", "atleast_3d", "asarray", "asanyarray",
+    "ascontiguousarray", "real")}  # fmt: skip
 VIEWS |= {f"numpy.{name}": False for name in ("transpose", "swapaxes", "moveaxis", "flip", "fliplr", "flipud", "rot90",
                                               "diagonal", "matrix_transpose", "rollaxis", "split", "array_split",
                                               "hsplit", "vsplit", "dsplit", "broadcast_to", "linalg.diagonal",
@@ -109,8 +111,11 @@ def _atleast_2d(*xs: Tensor) -> Any:
 
 @converts("atleast_3d")
 def _atleast_3d(*xs: Tensor) -> Any:
-    shapes = {0: lambda s: (1, 1, 1), 1: lambda s: (1, *s, 1), 2: lambda s: (*s, 1)}
-    return _each(xs, lambda x: o.reshape(x, shapes[x.ndim](x.shape)) if x.ndim < 3 else x)
+    before, after = (0, 1, 0), (3, 1, 1)  # axes of size 1, by the number of axes
+    return _each(
+        xs,
+        lambda x: o.reshape(x, (*(1,) * before[x.ndim], *x.shape, *(1,) * after[x.ndim])) if x.ndim < 3 else x,
+    )
 
 
 def _each(xs: Sequence[Any], function: Callable[[Tensor], Tensor]) -> Any:
@@ -210,20 +215,6 @@ def _column_stack(xs: Any) -> Tensor:
     return o.concat(common([o.reshape(x, (-1, 1)) if x.ndim < 2 else x for x in columns]), axis=1)
 
 
-@written("block")
-def _block(rows: Any) -> Any:
-    def joined(nest: Any, depth: int) -> Any:
-        if isinstance(nest, list):
-            return call(np.concatenate, ([joined(each, depth - 1) for each in nest], -depth), {})
-        return call(np.atleast_1d if most == 1 else np.atleast_2d, (nest,), {})
-
-    most = 0
-    inner = rows
-    while isinstance(inner, list):
-        most, inner = most + 1, inner[0]
-    return joined(rows, most)
-
-
 @converts("append")
 def _append(x: Any, new: Any, axis: int | None = None) -> Tensor:
     return _concatenate([x, new], axis)
@@ -231,7 +222,7 @@ def _append(x: Any, new: Any, axis: int | None = None) -> Tensor:
 
 @converts("split", "array_split")
 def _split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
-    size, axis = int(x.shape[axis]), axis % x.ndim  # type: ignore[arg-type]
+    size, axis = int(x.shape[axis]), axis % x.ndim
     parts = np.array_split(np.arange(size), sections)
     return [x[(*(slice(None),) * axis, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0, 0))] for p in parts]
 
@@ -281,7 +272,7 @@ def _pad(x: Tensor, width: Any, mode: str = "constant", **named: Any) -> Tensor:
         number = named.get("constant_values", 0)
         if np.ndim(number):
             raise Unconverted("several constant_values are not converted")
-        mask = np.pad(np.zeros(x.shape, bool), widths, constant_values=True)  # type: ignore[arg-type]
+        mask = np.pad(np.zeros(x.shape, bool), widths, constant_values=True)
         padded = o.pad(x, widths)
         return (
             padded
@@ -290,7 +281,8 @@ def _pad(x: Tensor, width: Any, mode: str = "constant", **named: Any) -> Tensor:
         )
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
         raise Unconverted(f"the mode {mode!r} is not converted")
-    places = np.pad(np.arange(math.prod(x.shape)).reshape(x.shape), widths, mode=mode, **named)  # type: ignore[arg-type]
+    sizes: Any = x.shape
+    places = np.pad(np.arange(math.prod(sizes)).reshape(sizes), widths, mode=mode, **named)  # type: ignore[call-overload]
     return o.reshape(x, (-1,))[places]
 
 
@@ -315,9 +307,9 @@ def _triu(x: Tensor, k: int = 0) -> Tensor:
 def _diag(x: Tensor, k: int = 0) -> Tensor:
     if x.ndim == 2:
         return o.diagonal(x, offset=k)
-    n = int(x.shape[0]) + abs(k)  # type: ignore[arg-type]
-    places = np.full((n, n), int(x.shape[0]))  # type: ignore[arg-type]
-    np.fill_diagonal(places[max(-k, 0) :, max(k, 0) :], np.arange(int(x.shape[0])))  # type: ignore[arg-type]
+    n = int(x.shape[0]) + abs(k)
+    places = np.full((n, n), int(x.shape[0]))
+    np.fill_diagonal(places[max(-k, 0) :, max(k, 0) :], np.arange(int(x.shape[0])))
     return o.pad(x, [(0, 1)])[places]
 
 

@@ -30,7 +30,7 @@ def refuse_others(where: str, **named: Any) -> None:
     Raises:
         Unconverted: one is given.
     """
-    given = [name for name, value in named.items() if value is not None and value is not np._NoValue]  # type: ignore[attr-defined]
+    given = [name for name, value in named.items() if value is not None and value is not np._NoValue]
     if given:
         raise Unconverted(f"the argument {given[0]} of {where} is not converted")
 
@@ -42,7 +42,7 @@ def common(xs: Sequence[Tensor]) -> list[Tensor]:
 
 def weak(xs: Sequence[Any]) -> list[Tensor]:
     """Operands in one dtype, where numbers that came from Python take that of the others."""
-    tensors = [x for x in xs if isinstance(x, (Tensor, np.ndarray)) and np.ndim(x)] or list(xs)
+    tensors = [x for x in xs if isinstance(x, (Tensor, np.ndarray)) and x.ndim] or list(xs)
     dtype = np.result_type(*(tensor_of(x).dtype for x in tensors))
     if any(tensor_of(x).dtype.kind == "f" for x in xs) and dtype.kind != "f":
         dtype = np.dtype(np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.array import is_traced
-from staticgrad.bridges.numpy.calls import FUNCTIONS, UFUNCS, WRITTEN, call, enter, tensor_of
+from staticgrad.bridges.numpy.calls import FUNCTIONS, UFUNCS, WRITTEN, Unconverted, call, enter, tensor_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -49,7 +49,7 @@ def _fsum(xs: Any) -> Tensor:
 
 
 @enter(FUNCTIONS, "math.prod")
-def _prod(xs: Any, *, start: Any = 1) -> Tensor:
+def _prod(xs: Any, *, start: Any = 1) -> Any:
     return o.prod(o.stack(_floats(xs)) if isinstance(xs, (list, tuple)) else xs) * start
 
 
@@ -64,17 +64,20 @@ def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> 
     return o.abs(a - b) <= o.maximum(rel_tol * o.maximum(o.abs(a), o.abs(b)), np.float64(abs_tol))
 
 
+@enter(FUNCTIONS, "numpy.i0")
+def _i0(x: Any) -> Tensor:
+    return o.i0(cast(tensor_of(x), np.float64))
+
+
 @enter(FUNCTIONS, "scipy.special.logsumexp")
 def _logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
-    if b is not None or return_sign:
-        raise NotImplementedError
+    if return_sign:
+        raise Unconverted("return_sign=True is not converted")
+    if b is not None:
+        top = o.stop_gradient(o.max(tensor_of(x), axis, keepdims=True))
+        total = o.log(o.sum(tensor_of(b) * o.exp(tensor_of(x) - top), axis, keepdims=True)) + top
+        return total if keepdims else o.sum(total, axis)
     return o.logsumexp(tensor_of(x), axis, keepdims=keepdims)
-
-
-@enter(WRITTEN, "scipy.special.softmax")
-def _softmax(x: Any, axis: Any = None) -> Any:
-    above = call(np.exp, (x - call(np.max, (x, axis), {"keepdims": True}),), {})
-    return above / call(np.sum, (above, axis), {"keepdims": True})
 
 
 @enter(WRITTEN, "scipy.special.log_softmax")

@@ -9,24 +9,16 @@ import numpy as np
 
 from staticgrad.bridges.numpy import array, trace
 from staticgrad.bridges.numpy.array import is_traced, value_of
-from staticgrad.bridges.numpy.calls import WRITTEN, call
+from staticgrad.bridges.numpy.calls import WRITTEN, Unconverted, call
 from staticgrad.bridges.numpy.shared import written
-
-
-@written("trapezoid", "trapz")
-def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    y = call(np.moveaxis, (call(np.asarray, (y,), {}), axis, -1), {})
-    if x is not None:
-        dx = call(np.diff, (x,), {})
-        dx = call(np.moveaxis, (dx, axis, -1), {}) if np.ndim(value_of(dx)) > 1 else dx
-    return (dx * (y[..., 1:] + y[..., :-1]) / 2.0).sum(-1)
 
 
 @written("average")
 def _average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, **named: Any) -> Any:
     x = call(np.asarray, (x,), {})
     if weights is None:
-        return call(np.mean, (x,), {"axis": axis, **named})
+        mean = call(np.mean, (x,), {"axis": axis, **named})
+        return (mean, mean * 0.0 + x.size / np.size(value_of(mean))) if returned else mean
     weights = call(np.asarray, (weights,), {})
     if weights.ndim != x.ndim:
         weights = weights.reshape((1,) * (axis % x.ndim) + (-1,) + (1,) * (x.ndim - 1 - axis % x.ndim))
@@ -36,33 +28,12 @@ def _average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     return (mean, total) if returned else mean
 
 
-@written("cov")
-def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, **_: Any) -> Any:
-    x = call(np.atleast_2d, (m,), {})
-    x = x.T if not rowvar and np.ndim(value_of(m)) > 1 else x
-    if y is not None:
-        other = call(np.atleast_2d, (y,), {})
-        x = call(np.concatenate, ([x, other if rowvar else other.T],), {})
-    x = x - x.mean(axis=1, keepdims=True)
-    n = x.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
-    return call(np.squeeze, (x @ x.T / n,), {})
-
-
-@written("corrcoef")
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, **_: Any) -> Any:
-    c = _cov(x, y, rowvar)
-    if not c.ndim:
-        return c / c
-    scale = call(np.sqrt, (call(np.diagonal, (c,), {}),), {})
-    return c / scale[:, None] / scale[None, :]
-
-
 @written("interp")
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """Linear between the two points around x; the ends, or ``left`` and ``right``, outside."""
     x, xp, fp = (call(np.asarray, (each, np.float64), {}) for each in (x, xp, fp))
     if period is not None:
-        raise NotImplementedError("np.interp with a period")
+        raise Unconverted("np.interp with a period")
     upper = call(np.clip, (call(np.searchsorted, (xp, x, "right"), {}), 1, xp.shape[0] - 1), {})
     x0, x1, y0, y1 = xp[upper - 1], xp[upper], fp[upper - 1], fp[upper]
     inside = y0 + (y1 - y0) * ((x - x0) / (x1 - x0))
@@ -72,22 +43,6 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
         (x >= xp[-1], call(np.where, (x > xp[-1], fp[-1] if right is None else right, fp[-1]), {}), inside),
         {},
     )
-
-
-@written("polyval")
-def _polyval(p: Any, x: Any) -> Any:
-    total: Any = call(np.zeros_like, (x,), {})
-    for coefficient in p:
-        total = total * x + coefficient
-    return total
-
-
-@written("vander")
-def _vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    n = x.shape[0] if N is None else N
-    powers = np.arange(n) if increasing else np.arange(n)[::-1]
-    columns = [x ** int(power) if power else call(np.ones_like, (x,), {}) for power in powers]
-    return call(np.stack, (columns, 1), {})
 
 
 @written("ediff1d")
@@ -140,7 +95,7 @@ def _percentile(x: Any, q: Any, axis: Any = None, **named: Any) -> Any:
 def _quantile(x: Any, q: Any, axis: Any = None, **named: Any) -> Any:
     """Linear between the two sorted elements around q."""
     if named.pop("method", "linear") != "linear" or isinstance(axis, tuple):
-        raise NotImplementedError("np.quantile by another method than linear, or along several axes")
+        raise Unconverted("np.quantile by another method than linear, or along several axes")
     keep = named.pop("keepdims", False) is True
     x = call(np.asarray, (x,), {})
     ordered = call(np.sort, (x.reshape(-1) if axis is None else call(np.moveaxis, (x, axis, 0), {}), 0), {})
@@ -165,16 +120,9 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
     return call(np.where, (found == -np.inf, x.dtype.type(ends[1]), found), {})
 
 
-@written("isclose")
-def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    near = call(np.less_equal, (call(np.abs, (a - b,), {}), atol + rtol * call(np.abs, (b,), {})), {})
-    near = (near & call(np.isfinite, (b,), {})) | (a == b)
-    return near | (call(np.isnan, (a,), {}) & call(np.isnan, (b,), {})) if equal_nan else near
-
-
 @written("allclose")
 def _allclose(*arguments: Any, **named: Any) -> Any:
-    return call(np.all, (_isclose(*arguments, **named),), {})
+    return call(np.all, (call(np.isclose, arguments, named),), {})
 
 
 @written("array_equal", "array_equiv")
@@ -194,12 +142,6 @@ def _isposinf(x: Any) -> Any:
     return x == np.inf
 
 
-@written("sinc")
-def _sinc(x: Any) -> Any:
-    y = np.pi * call(np.where, (x == 0, 1.0e-20, x), {})
-    return call(np.sin, (y,), {}) / y
-
-
 @written("copyto")
 def _copyto(target: Any, source: Any, where: Any = True, **_: Any) -> None:
     if not isinstance(value_of(target), np.ndarray):
@@ -207,17 +149,10 @@ def _copyto(target: Any, source: Any, where: Any = True, **_: Any) -> None:
     target[...] = source if where is True else call(np.where, (where, source, target), {})
 
 
-@written("put_along_axis")
-def _put_along_axis(x: Any, indices: Any, values: Any, axis: int) -> None:
-    grid = list(np.ix_(*(np.arange(size) for size in np.shape(value_of(indices)))))
-    grid[axis] = indices
-    x[tuple(grid)] = values
-
-
 @written("insert")
 def _insert(x: Any, place: Any, values: Any, axis: int | None = None) -> Any:
     if not isinstance(place, (int, np.integer)):
-        raise NotImplementedError("np.insert at several places")
+        raise Unconverted("np.insert at several places")
     x, axis = (x.reshape(-1), 0) if axis is None else (call(np.moveaxis, (x, axis, 0), {}), axis)
     new = call(np.atleast_1d, (values,), {}) if x.ndim == 1 else call(np.asarray, (values,), {})[None]
     return call(np.moveaxis, (call(np.concatenate, ([x[:place], new, x[place:]],), {}), 0, axis), {})
@@ -255,16 +190,6 @@ for _name in ("nonzero", "argwhere", "flatnonzero", "unique", "extract", "compre
     WRITTEN[f"numpy.{_name}"] = _counted(_name)
 
 
-@written("nansum")
-def _nansum(x: Any, axis: Any = None, **named: Any) -> Any:
-    return call(np.sum, (_without_nan(x, 0.0),), {"axis": axis, **named})
-
-
-@written("nanprod")
-def _nanprod(x: Any, axis: Any = None, **named: Any) -> Any:
-    return call(np.prod, (_without_nan(x, 1.0),), {"axis": axis, **named})
-
-
 @written("nanmax")
 def _nanmax(x: Any, axis: Any = None, **named: Any) -> Any:
     return call(np.max, (_without_nan(x, -np.inf),), {"axis": axis, **named})
@@ -277,18 +202,22 @@ def _nanmin(x: Any, axis: Any = None, **named: Any) -> Any:
 
 @written("nanmean")
 def _nanmean(x: Any, axis: Any = None, **named: Any) -> Any:
-    return _nansum(x, axis, **named) / _count(x, axis, **named)
+    return _total(x, axis, **named) / _count(x, axis, **named)
 
 
 @written("nanvar")
 def _nanvar(x: Any, axis: Any = None, ddof: int = 0, **named: Any) -> Any:
-    apart = x - _nansum(x, axis, keepdims=True) / _count(x, axis, keepdims=True)
-    return _nansum(apart**2, axis, **named) / (_count(x, axis, **named) - ddof)
+    apart = x - _total(x, axis, keepdims=True) / _count(x, axis, keepdims=True)
+    return _total(apart**2, axis, **named) / (_count(x, axis, **named) - ddof)
 
 
 @written("nanstd")
 def _nanstd(x: Any, axis: Any = None, ddof: int = 0, **named: Any) -> Any:
     return call(np.sqrt, (_nanvar(x, axis, ddof, **named),), {})
+
+
+def _total(x: Any, axis: Any, **named: Any) -> Any:
+    return call(np.sum, (_without_nan(x, 0.0),), {"axis": axis, **named})
 
 
 def _without_nan(x: Any, number: float) -> Any:
