@@ -77,7 +77,7 @@ def _asked(what: str, way_out: str, convert: Callable[[Any], Any]) -> Callable[.
     """A method that asks for the value."""
 
     def method(self: TracedArray, *arguments: Any) -> Any:
-        self.asked(what, way_out)
+        self.asked(what, trace.ELSEWHERE if way_out is trace.NUMBER and trace.is_storing() else way_out)
         return convert(self.value, *arguments)
 
     return method
@@ -133,6 +133,7 @@ class TracedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        self.cell.ask()
         return np.shape(self.value)
 
     @property
@@ -157,11 +158,11 @@ class TracedArray:
 
     @property
     def real(self) -> Any:
-        return self
+        return known(np.real(self.value)) if self.dtype.kind == "c" else self
 
     @property
     def imag(self) -> Any:
-        return np.zeros_like(self.value)
+        return known(np.imag(self.value))
 
     @property
     def flat(self) -> Any:
@@ -197,10 +198,10 @@ class TracedArray:
         return np.array(self.value, dtype)
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.value) if not self.shape else self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self.value)))
+        return (self[i] for i in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:
         return bool(_handlers[0].function(np.any, (self == item,), {}))

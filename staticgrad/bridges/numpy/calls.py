@@ -24,6 +24,7 @@ from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
 from staticgrad.bridges.numpy.cells import Block, Lens, check_dtype
+from staticgrad.bridges.numpy.selections import is_selection, of_selected, selection_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -80,6 +81,8 @@ def call_ufunc(
         return _at(ufunc, *inputs)
     options = dict(options)
     out, where = options.pop("out", None), options.pop("where", True)
+    if method == "__call__" and len(inputs) > ufunc.nin:
+        inputs, out = inputs[: ufunc.nin], tuple(inputs[ufunc.nin :])
     targets = out if isinstance(out, tuple) else (None if out is Ellipsis else out,)
     inputs = [_operand(x) for x in inputs]
     values = value_of(list(inputs))
@@ -136,6 +139,11 @@ def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]
     loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
     if not all(check_dtype(dtype, name, is_example) for dtype in loop):
         return known(expected)
+    selection = selection_of(inputs)
+    if selection is not None and ufunc.nout == 1:
+        fulls = [cast(x.cell.full, d) if is_selection(x) else _as(x, d) for x, d in zip(inputs, loop)]
+        full = cast(converter(*fulls), expected.dtype)
+        return TracedArray(expected, selection.with_values(expected, full))
     tensors = [_as(x, dtype) for x, dtype in zip(inputs, loop)]
     return paired(converter(*tensors), expected, is_example, name)
 
@@ -175,7 +183,11 @@ def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
         if type(target) is not TracedArray and is_traced(new):
             trace.current().refuse(f"{ufunc.__name__}(…, out=)", trace.ELSEWHERE, _is_example([new]))
             return new
-        target[...] = new
+        if is_selection(target) and is_selection(new) and target.cell.mask is new.cell.mask:
+            target.value[...] = new.value
+            target.cell.full = cast(new.cell.full, target.value.dtype)
+        else:
+            target[...] = new
     return tuple(targets) if isinstance(result, tuple) else targets[0]
 
 
@@ -262,7 +274,9 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         return view
     if not any(map(is_traced, given)):
         result = _all_known(expected, given)
-    elif path not in FUNCTIONS and (rebuilt := _rebuilt(function)) is not None:
+    elif (total := of_selected(path, arguments, named)) is not None:
+        result = paired(total, expected, _is_example(given), path)
+    elif path not in FUNCTIONS and not path.startswith("numpy.fft") and (rebuilt := _rebuilt(function)) is not None:
         result = _agreeing(path, rebuilt, arguments, named, expected, _is_example(given))
     else:
         result = _converted(path, arguments, named, expected, _is_example(given))

@@ -42,6 +42,9 @@ class Cell(ABC):
     def write(self, new: Tensor) -> None:
         """Put a tensor of the same shape and dtype in the place of the elements."""
 
+    def ask(self) -> None:  # noqa: B027 - a size is known but for selections
+        """Ask for the number of elements, which may depend on values."""
+
 
 class Block(Cell):
     """Memory of its own.

@@ -16,6 +16,7 @@ from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, is_traced, traced, value_of
 from staticgrad.bridges.numpy.cells import Block, Cell, Lens, Place, part_of
+from staticgrad.bridges.numpy.selections import Selection
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -26,6 +27,10 @@ def take(x: TracedArray, key: Any) -> Any:
     value = np.asarray(x.value)
     if _is_basic(items):
         return _view(x, value, items)
+    if len(items) == 1 and is_traced(items[0]) and items[0].dtype.kind == "b" and items[0].ndim == x.ndim:
+        mask, is_example = items[0], x.is_example and items[0].is_example
+        found = value[mask.value]
+        return TracedArray(found, Selection(found, x.tensor(), mask.tensor(), is_example, trace.user_line()))
     if any(is_traced(item) and item.dtype.kind == "b" for item in items):
         for item in items:
             if is_traced(item) and item.dtype.kind == "b":
@@ -58,7 +63,9 @@ def put(x: TracedArray, key: Any, new: Any) -> None:
         block.is_example = False
     masks = [item for item in items if is_traced(item) and item.dtype.kind == "b"]
     if masks:
-        if len(items) > 1 or np.ndim(new) > x.ndim - masks[0].ndim:
+        selected = getattr(new, "cell", None)
+        is_same = isinstance(selected, Selection) and selected.mask is masks[0].tensor()
+        if len(items) > 1 or (np.ndim(value_of(new)) > x.ndim - masks[0].ndim and not is_same):
             for mask in masks:
                 mask.asked("a mask as index", trace.SELECTION)
             items = [value_of(item) if _is_mask(item) else item for item in items]
@@ -81,7 +88,9 @@ def _put_masked(x: TracedArray, mask: TracedArray, new: Any) -> None:
     """Write where a traced mask says, what does not depend on how many places there are."""
     chosen = mask.tensor()
     chosen = o.reshape(chosen, (*chosen.shape, *(1,) * (x.ndim - mask.ndim)))
-    written = o.where(chosen, _tensor_of(new, x.dtype), x.tensor())
+    selected = getattr(new, "cell", None)
+    elements = cast(selected.full, x.dtype) if isinstance(selected, Selection) else _tensor_of(new, x.dtype)
+    written = o.where(chosen, elements, x.tensor())
     x.value[mask.value] = value_of(new)
     x.cell.write(written)
 

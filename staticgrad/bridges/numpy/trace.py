@@ -7,6 +7,7 @@ the lines) or refused: the trace goes on, and one error names all lines.
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import threading
@@ -55,27 +56,30 @@ class Trace:
         self._refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
         self._frozen: Counter[tuple[str, SourceLine | None]] = Counter()
 
-    def depends(self, what: str, way_out: str, is_example: bool = True) -> None:
+    def depends(self, what: str, way_out: str, is_example: bool = True, line: SourceLine | None = None) -> None:
         """``what`` asks for a value that only a run knows; the caller goes on with the one at the example arguments.
+
+        Args:
+            line: where; default: the line that is running.
 
         Raises:
             UnsupportedError: there is none, since the function was called with tensors.
         """
         if self.freeze and is_example:
-            self._frozen[what, user_line()] += 1
+            self._frozen[what, line or user_line()] += 1
             return
         reason = f"depends on a value that only a run knows: {way_out}; freeze=True keeps the value at the first call"
         if self.freeze:
             reason = f"depends on a value that no example has: {way_out}"
-        self.refuse(what, reason, is_example)
+        self.refuse(what, reason, is_example, line)
 
-    def refuse(self, what: str, reason: str, is_example: bool = True) -> None:
+    def refuse(self, what: str, reason: str, is_example: bool = True, line: SourceLine | None = None) -> None:
         """Record what is not supported.
 
         Raises:
             UnsupportedError: there is no example with which the trace could go on.
         """
-        self._refused[what, reason, user_line()] += 1
+        self._refused[what, reason, line or user_line()] += 1
         if not is_example:
             raise self.error()
 
@@ -143,10 +147,21 @@ def tracing(freeze: bool) -> Iterator[Trace]:
 
 def user_line() -> SourceLine | None:
     """The innermost line outside of this package, NumPy and SciPy."""
+    frame = _user_frame()
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def is_storing() -> bool:
+    """True if the user's line is writing an element, as ``a[0] = x`` does, which asks x for its value."""
+    frame = _user_frame()
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE_SUBSCR")
+
+
+def _user_frame() -> Any:
     frame: Any = sys._getframe(1)
     while frame is not None and (is_inside(frame.f_code.co_filename) or is_foreign(frame.f_code.co_filename)):
         frame = frame.f_back
-    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return frame
 
 
 def is_foreign(file: str) -> bool:
