@@ -57,7 +57,7 @@ ATTRIBUTES = {
     "staticgrad.Graph": "entries text",
     "staticgrad.Node": "attrs graph inputs name op outputs",
     "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
-    " sigmoid softmax trace",
+    " sigmoid softmax trace device",
     "staticgrad.init.Initializer": "make",
     "staticgrad.nn.Module": "extra_repr forward training",
     "staticgrad.optim.EMA": "average copy_to swap update variables",

@@ -86,10 +86,14 @@ def _html(graph: Graph) -> str:
     return graph_html(graph)
 
 
-provide(text=_text, html=_html)  # whose modules are imported when they are asked for
+def _namespace() -> Any:
+    return importlib.import_module("staticgrad.array_api")
+
+
+provide(text=_text, html=_html, namespace=_namespace)  # whose modules are imported when they are asked for
 
 if TYPE_CHECKING:
-    from staticgrad import distributed, init, linalg, nest, nn, optim, random
+    from staticgrad import array_api, distributed, init, linalg, nest, nn, optim, random
     from staticgrad.base.types import bfloat16
     from staticgrad.compiler.autodiff.batching import vmap
     from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
@@ -312,7 +316,7 @@ _LATER = {
     "value_and_grad": "staticgrad.functions.function",
     "vmap": "staticgrad.compiler.autodiff.batching",
 }
-_MODULES = frozenset({"distributed", "init", "linalg", "nest", "nn", "optim", "random"})
+_MODULES = frozenset({"array_api", "distributed", "init", "linalg", "nest", "nn", "optim", "random"})
 
 
 if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
@@ -380,6 +384,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "array_api",
     "asarray",
     "asin",
     "asinh",

@@ -164,7 +164,7 @@ def _array_or_other(leaf: Any) -> Any:
 
 
 def _kind_of(leaf: Any) -> Any:
-    """What of an argument of a function for NumPy the program depends on."""
+    """The part of an argument of a function for NumPy on which the program depends."""
     if not _is_fed(leaf):
         return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf), leaf
     return (float,) if type(leaf) is float else (type(leaf), leaf.shape, leaf.dtype)

@@ -621,6 +621,17 @@ class Tensor(metaclass=hints.Answering):
     def __array_function__(self, function: Any, types: object, arguments: Any, options: dict[str, Any]) -> Any:
         return numpy_calls.of_function(self, function, arguments, options)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """``sg.array_api``, for libraries that are written for the array API standard."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise GraphError(f"array API: expected a version from 2021.12 to 2024.12, actual {api_version!r}")
+        return _provided["namespace"]()
+
+    @property
+    def device(self) -> str:
+        """The standard's name of where values are: ``"cpu"``."""
+        return "cpu"
+
     def __contains__(self, _: object) -> bool:
         refuse_value(self, "in")
 

@@ -25,6 +25,7 @@ HOMES = (
     sg.init,
     sg.random,
     sg.linalg,
+    sg.array_api,
     sg.nest,
     sg.distributed,
 )

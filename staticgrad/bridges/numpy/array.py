@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from staticgrad.bridges.numpy import trace
-from staticgrad.bridges.numpy.cells import Block, Cell
+from staticgrad.bridges.numpy.cells import Cell, Storage
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
 class Handlers(NamedTuple):
-    """What arrays hand on to."""
+    """Functions to which arrays hand on."""
 
     ufunc: Callable[..., Any]
     function: Callable[..., Any]
@@ -103,11 +103,11 @@ class TracedArray:
 
     @property
     def is_known(self) -> bool:
-        return not self.cell.block.is_traced
+        return not self.cell.storage.is_traced
 
     @property
     def is_example(self) -> bool:
-        return self.cell.block.is_example
+        return self.cell.storage.is_example
 
     def tensor(self) -> Tensor:
         return self.cell.read()
@@ -310,19 +310,19 @@ class TracedArray:
 _OF_VALUES = frozenset({"itemsize", "nbytes", "strides", "flags", "base", "device", "is_integer"})
 
 
-def _scalar(tensor: Tensor, is_example: bool) -> Block:
-    return Block(0, o.reshape(tensor, ()), is_example)
+def _scalar(tensor: Tensor, is_example: bool) -> Storage:
+    return Storage(0, o.reshape(tensor, ()), is_example)
 
 
 def traced(value: Any, tensor: Tensor, is_example: bool = True) -> TracedArray:
     """An array of its own memory."""
-    block = Block(value, tensor, is_example)
-    return TracedArray(value, block)
+    storage = Storage(value, tensor, is_example)
+    return TracedArray(value, storage)
 
 
 def known(value: Any) -> Any:
     """An array that depends on no argument, so that traced ones can be written into it; a scalar as it is."""
-    return TracedArray(value, Block(value)) if type(value) is np.ndarray else value
+    return TracedArray(value, Storage(value)) if type(value) is np.ndarray else value
 
 
 def is_traced(value: object) -> bool:

@@ -23,7 +23,7 @@ from staticgrad.base.types import is_weak
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
-from staticgrad.bridges.numpy.cells import Block, Lens, check_dtype
+from staticgrad.bridges.numpy.cells import Lens, Storage, check_dtype
 from staticgrad.bridges.numpy.selections import is_selection, of_selected, selection_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -107,7 +107,7 @@ def call_ufunc(
 def _operand(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return call(np.asarray, (x,), {})
-    return TracedArray(_example_of(x), Block(_example_of(x), x, False)) if type(x) is Tensor else x
+    return TracedArray(_example_of(x), Storage(_example_of(x), x, False)) if type(x) is Tensor else x
 
 
 def _example_of(x: Tensor) -> Any:
@@ -235,14 +235,14 @@ def _at(ufunc: np.ufunc, x: Any, key: Any, new: Any = None) -> None:
         return
     if not any(map(is_traced, arrays_in([x, key, new]))):
         ufunc.at(x.value, value_of(key), value_of(new))
-        x.cell.block.touch()
+        x.cell.storage.touch()
         return
     if name == "subtract":
         name, new = "add", -new
     if name not in _MODES:
         trace.current().refuse(f"{name}.at", "this method is not converted", x.is_example)
         return
-    x.cell.block.trace()
+    x.cell.storage.trace()
     items = subscripts.tensor_key(key)
     scattered = o.scatter(x.tensor(), items, _as(new, x.dtype), mode=_MODES[name])
     getattr(np, name).at(x.value, value_of(key), value_of(new))

@@ -1,10 +1,10 @@
-"""The memory of arrays as tensors: blocks that are written to, parts of them, and other views.
+"""The memory of arrays as tensors: storages that are written to, parts of them, and other views.
 
-    Block   the memory of an array of its own: a tensor, or known until something traced is written into it
-    Part    a block at some of its places: an integer or a range for each axis
-    Lens    any other view of a cell: there by one function of tensors, back by another
+    Storage      the memory of an array: a tensor, or known until something traced is written into it
+    StoragePart  a storage at some of its places: an integer or a range for each axis
+    Lens         any other view of a cell: there by one function of tensors, back by another
 
-A tensor is a value, so a write gives the block another tensor. Writes at integers of the same axes (``a[t] = …`` or
+A tensor is a value, so a write gives the storage another tensor. Writes at integers of the same axes (``a[t] = …`` or
 ``a[i, j] = …`` in a loop) are kept apart: a read at one of these places has the tensor that was written there, and one
 ``stack`` joins them when the whole is read. So a loop that fills an array costs one operand for each turn.
 """
@@ -29,10 +29,10 @@ Place = int | range
 
 
 class Cell(ABC):
-    """What an array reads and writes. ``block`` is the memory in which it lies."""
+    """Elements that an array reads and writes. ``storage`` is the memory in which they lie."""
 
     __slots__ = ()
-    block: Block
+    storage: Storage
 
     @abstractmethod
     def read(self) -> Tensor:
@@ -46,7 +46,7 @@ class Cell(ABC):
         """Ask for the number of elements, which may depend on values."""
 
 
-class Block(Cell):
+class Storage(Cell):
     """Memory of its own.
 
     Attributes:
@@ -65,7 +65,7 @@ class Block(Cell):
         self._parts: dict[tuple[int, ...], Tensor] = {}
 
     @property
-    def block(self) -> Block:  # type: ignore[override]
+    def storage(self) -> Storage:  # type: ignore[override]
         return self
 
     @property
@@ -144,32 +144,32 @@ class Block(Cell):
         self._tensor = _to_axes(o.scatter(front, index, o.stack(list(parts.values()))), axes)
 
 
-class Part(Cell):
-    """A block at some of its places."""
+class StoragePart(Cell):
+    """A storage at some of its places."""
 
-    __slots__ = ("block", "places")
+    __slots__ = ("places", "storage")
 
-    def __init__(self, block: Block, places: Sequence[Place]) -> None:
-        self.block, self.places = block, tuple(places)
+    def __init__(self, storage: Storage, places: Sequence[Place]) -> None:
+        self.storage, self.places = storage, tuple(places)
 
     def read(self) -> Tensor:
-        return self.block.read_at(self.places)
+        return self.storage.read_at(self.places)
 
     def write(self, new: Tensor) -> None:
-        self.block.write_at(self.places, new)
+        self.storage.write_at(self.places, new)
 
 
 class Lens(Cell):
     """A view of a cell: ``there(elements)`` are its own, ``back(elements, new)`` are the cell's after a write."""
 
-    __slots__ = ("_back", "_seen", "_source", "_there", "block")
+    __slots__ = ("_back", "_seen", "_source", "_there", "storage")
 
     def __init__(
         self, source: Cell, there: Callable[[Tensor], Tensor], back: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
         self._source, self._there, self._back = source, there, back
         self._seen: tuple[Tensor, Tensor] | None = None
-        self.block = source.block
+        self.storage = source.storage
 
     def read(self) -> Tensor:
         elements = self._source.read()
@@ -183,11 +183,11 @@ class Lens(Cell):
 
 def part_of(cell: Cell, sizes: Sequence[int], taken: Sequence[Place]) -> Cell:
     """The view of a cell of these sizes at some of its places."""
-    if isinstance(cell, Block):
-        return Part(cell, taken)
-    if isinstance(cell, Part):
+    if isinstance(cell, Storage):
+        return StoragePart(cell, taken)
+    if isinstance(cell, StoragePart):
         new = iter(taken)
-        return Part(cell.block, [p if isinstance(p, int) else _compose(p, next(new)) for p in cell.places])
+        return StoragePart(cell.storage, [p if isinstance(p, int) else _compose(p, next(new)) for p in cell.places])
     return Lens(cell, lambda x: at(x, taken), lambda x, new: put(x, taken, new))
 
 

@@ -1,4 +1,4 @@
-"""What stands in the place of modules in a function that is traced: NumPy, SciPy, ``math`` and their functions.
+"""Stand-ins for modules in a function that is traced: NumPy, SciPy, ``math`` and their functions.
 
 A stand-in gives everything of its module; functions take traced arrays. What NumPy makes is a known array, so that
 traced values can be written into it later, and random numbers are asked for in the trace.
@@ -19,7 +19,7 @@ from staticgrad.base import nests
 from staticgrad.bridges.numpy import choices, matrices, reductions, shapes, special, statistics, trace, ufuncs
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
 from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, call, call_ufunc, register
-from staticgrad.bridges.numpy.cells import Block
+from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
 from staticgrad.graph.graph import Tensor
 
@@ -149,7 +149,7 @@ class ModuleStandIn:
 
 
 def stand_in(found: Any, home: ModuleType | None = None) -> Any:
-    """What stands in the place of something of NumPy, SciPy, ``math`` or staticgrad; itself where nothing has to."""
+    """The stand-in for something of NumPy, SciPy, ``math`` or staticgrad; itself where nothing has to be."""
     if isinstance(found, ModuleType):
         return module_stand_in(found)
     if isinstance(found, np.ufunc):
@@ -172,7 +172,7 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
 
 
 def module_stand_in(module: ModuleType) -> Any:
-    """What stands in the place of a module."""
+    """The stand-in for a module; itself where nothing has to be."""
     name = module.__name__
     if name.split(".")[0] not in HANDLED or name.startswith(_FREE):
         return module
@@ -217,7 +217,7 @@ def array_from_outside(value: np.ndarray) -> TracedArray:
     """An array that the function finds, which it may read."""
     own = value.view()
     own.flags.writeable = False
-    return TracedArray(own, Block(own))
+    return TracedArray(own, Storage(own))
 
 
 __all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "outward", "stand_in"]

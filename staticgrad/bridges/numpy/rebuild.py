@@ -58,14 +58,14 @@ class _UserModule:
 
 
 class Rebuilding:
-    """What was rebuilt for one trace, by the identity of what it stands for."""
+    """All that was rebuilt for one trace, by the identity of what it stands for."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, Any]] = {}
         self.builtins = {**vars(builtins), "__import__": self._import, "max": _extreme(max), "min": _extreme(min)}
 
     def of(self, found: Any) -> Any:
-        """What stands in the place of something that a function finds."""
+        """The stand-in for something that a function finds."""
         made = self._made.get(id(found))
         if made is not None:
             return made[1]

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.array import TracedArray, value_of
-from staticgrad.bridges.numpy.cells import Block, Cell
+from staticgrad.bridges.numpy.cells import Cell, Storage
 from staticgrad.bridges.numpy.trace import SELECTION, current
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -28,19 +28,19 @@ class Selection(Cell):
     What needs these elements one after the other asks for them.
     """
 
-    __slots__ = ("_line", "_value", "block", "full", "mask")
+    __slots__ = ("_line", "_value", "full", "mask", "storage")
 
     def __init__(self, value: Array, full: Tensor, mask: Tensor, is_example: bool, line: SourceLine | None) -> None:
         self._value, self.full, self.mask, self._line = value, full, mask, line
-        self.block = Block(value, full, is_example)
+        self.storage = Storage(value, full, is_example)
 
     def with_values(self, value: Array, full: Tensor) -> Selection:
         """Other values at the same places."""
-        return Selection(value, full, self.mask, self.block.is_example, self._line)
+        return Selection(value, full, self.mask, self.storage.is_example, self._line)
 
     def ask(self) -> None:
         """Refuse, or freeze, that elements are selected."""
-        current().depends("a mask as index", SELECTION, self.block.is_example, self._line)
+        current().depends("a mask as index", SELECTION, self.storage.is_example, self._line)
 
     def read(self) -> Tensor:
         self.ask()

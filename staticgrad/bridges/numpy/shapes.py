@@ -47,7 +47,7 @@ def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **res
        "can_cast", "broadcast_shapes", "shares_memory", "may_share_memory", "isrealobj", "min_scalar_type",
        "common_type")  # fmt: skip
 def _of_types(*_: Any, **__: Any) -> None:
-    """What NumPy computes of shapes and dtypes stays a value."""
+    """Nothing to declare: NumPy's own result, of shapes and dtypes, is known."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the tables of NumPy's functions share: their decorators, and operands in NumPy's dtypes."""
+"""Common parts of the tables of NumPy's functions: their decorators, and operands in NumPy's dtypes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, is_traced, traced, value_of
-from staticgrad.bridges.numpy.cells import Block, Cell, Lens, Place, part_of
+from staticgrad.bridges.numpy.cells import Cell, Lens, Place, Storage, part_of
 from staticgrad.bridges.numpy.selections import Selection
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -38,7 +38,7 @@ def take(x: TracedArray, key: Any) -> Any:
         items = [value_of(item) if _is_mask(item) else item for item in items]
     found = value[tuple(value_of(items))]
     if x.is_known and not any(map(is_traced, items)):
-        return TracedArray(found, Block(found)) if isinstance(found, np.ndarray) else found
+        return TracedArray(found, Storage(found)) if isinstance(found, np.ndarray) else found
     is_example = x.is_example and all(item.is_example for item in items if is_traced(item))
     return traced(found, o.getitem(x.tensor(), tensor_key(tuple(items))), is_example)
 
@@ -51,16 +51,16 @@ def put(x: TracedArray, key: Any, new: Any) -> None:
         outside = "it writes into an array from outside of the function: copy it first, a = a.copy()"
         trace.current().refuse("item assignment", outside, x.is_example)
         return
-    items, block = _items(key), x.cell.block
+    items, storage = _items(key), x.cell.storage
     if x.is_known and not is_traced(new) and not _has_traced(new) and not any(map(is_traced, items)):
         x.value[tuple(value_of(items))] = value_of(new)
-        block.touch()
+        storage.touch()
         return
-    block.trace()
+    storage.trace()
     if not isinstance(new, TracedArray):
         new = _array(new)
     if not all(each.is_example for each in (x, new, *filter(is_traced, items)) if isinstance(each, TracedArray)):
-        block.is_example = False
+        storage.is_example = False
     masks = [item for item in items if is_traced(item) and item.dtype.kind == "b"]
     if masks:
         selected = getattr(new, "cell", None)

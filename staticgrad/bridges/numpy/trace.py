@@ -43,8 +43,8 @@ TEXT = "print outside of the function, or sg.print(x, text)"
 ELSEWHERE = "make the array inside of the function, in code written in Python, or build it by np.stack"
 
 
-class Trace:
-    """What one trace asked, and whether values at the example are wanted.
+class FunctionTrace:
+    """The questions of one trace, and whether values at the example are wanted.
 
     Attributes:
         rebuild: gives a function as it is traced.
@@ -115,21 +115,21 @@ class Trace:
 
 class _Traces(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Trace] = []
+        self.stack: list[FunctionTrace] = []
 
 
 _traces = _Traces()
 
 
-def current() -> Trace:
+def current() -> FunctionTrace:
     """The trace that is running in this thread; outside of any, one that refuses at once."""
-    return _traces.stack[-1] if _traces.stack else Trace(freeze=False)
+    return _traces.stack[-1] if _traces.stack else FunctionTrace(freeze=False)
 
 
 @contextmanager
-def tracing(freeze: bool) -> Iterator[Trace]:
+def tracing(freeze: bool) -> Iterator[FunctionTrace]:
     """A trace, at whose end its error is raised or its warning given."""
-    trace = Trace(freeze)
+    trace = FunctionTrace(freeze)
     _traces.stack.append(trace)
     try:
         with np.errstate(all="ignore"), silent(PromotionWarning):
