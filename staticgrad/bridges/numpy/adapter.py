@@ -59,20 +59,21 @@ def of_tensors(fn: Callable[..., Any], freeze: bool = False) -> Callable[..., An
 
     @functools.wraps(fn)
     def declared(*arguments: Any, **named: Any) -> Any:
-        given = nests.map(_array_of, [list(arguments), named])
         graph = graph_of(nests.flatten([list(arguments), named]))
         with graph, trace.tracing(freeze) as current:
             rebuilding = Rebuilding()
             current.rebuild = rebuilding.function
+            given = nests.map(functools.partial(_given, rebuilding), [list(arguments), named])
             result = rebuilding.of(fn)(*given[0], **given[1])
             return nests.map(_tensor_of, result)
 
     return declared
 
 
-def _array_of(x: Any) -> Any:
+def _given(rebuilding: Rebuilding, x: Any) -> Any:
+    """An argument as the function gets it: arrays for tensors, stand-ins for functions and objects."""
     if not isinstance(x, Tensor):
-        return x
+        return rebuilding.of(x)
     value = _examples.known.get(x)
     if value is None and x.op.op.name == "identity":
         value = _examples.known.get(x.op.inputs[0])

@@ -220,6 +220,12 @@ class TracedArray:
     def __setitem__(self, key: Any, new: Any) -> None:
         _handlers[0].put(self, key, new)
 
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
     def fill(self, number: Any) -> None:
         self[...] = number
 
@@ -284,6 +290,9 @@ class TracedArray:
             return self
         return _handlers[0].function(np.array, (self, dtype), {})
 
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
+        return _handlers[0].function(np.clip, (self, min, max), {} if out is None else {"out": out})
+
     def copy(self, order: str = "C") -> Any:
         return _handlers[0].function(np.array, (self,), {})
 
@@ -300,7 +309,7 @@ class TracedArray:
 
     sum, prod, mean, std, var, any, all = map(_function, (np.sum, np.prod, np.mean, np.std, np.var, np.any, np.all))
     min, max, argmin, argmax, ptp = map(_function, (np.min, np.max, np.argmin, np.argmax, np.ptp))
-    cumsum, cumprod, round, clip, ravel = map(_function, (np.cumsum, np.cumprod, np.round, np.clip, np.ravel))
+    cumsum, cumprod, round, ravel = map(_function, (np.cumsum, np.cumprod, np.round, np.ravel))
     swapaxes, squeeze, repeat, take = map(_function, (np.swapaxes, np.squeeze, np.repeat, np.take))
     diagonal, trace, dot, argsort = map(_function, (np.diagonal, np.trace, np.dot, np.argsort))
     searchsorted, nonzero, compress, choose = map(_function, (np.searchsorted, np.nonzero, np.compress, np.choose))

@@ -3,6 +3,7 @@
     UFUNCS      by name: a function of tensors in the dtypes of the loop that NumPy chooses
     FUNCTIONS   by path (``numpy.sum``): a function of the same arguments, with tensors in the place of arrays
     WRITTEN     by path: the function written in NumPy's own terms, which is traced
+    SEQUENCES   paths of functions whose first argument is a sequence of arrays; a list is an array to all others
     VIEWS       paths of functions whose results may be views of their first argument
 
 A result has the dtype and shape of NumPy's value. Where nothing that is passed depends on an argument NumPy alone is
@@ -25,7 +26,7 @@ from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
 from staticgrad.bridges.numpy.cells import Lens, Storage, check_dtype
 from staticgrad.bridges.numpy.selections import is_selection, of_selected, selection_of
-from staticgrad.graph.graph import Tensor
+from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +34,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 UFUNCS: dict[str, Callable[..., Any]] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 WRITTEN: dict[str, Callable[..., Any]] = {}
+SEQUENCES = {f"numpy.{name}" for name in ("array", "asarray", "asanyarray", "concatenate", "concat", "stack", "vstack",
+                                          "row_stack", "hstack", "dstack", "column_stack", "select",
+                                          "linalg.multi_dot")}  # fmt: skip
 VIEWS: dict[str, bool] = {}  # True: all elements in the same order, False: in another
 _PATHS: dict[Any, str] = {}  # of functions that tables have
 
@@ -157,7 +161,13 @@ def _as(x: Any, dtype: np.dtype) -> Tensor:
     """An operand as a tensor of the dtype."""
     if type(x) is TracedArray:
         return cast(x.tensor(), dtype)
-    return o.constant(np.asarray(x).astype(dtype))
+    value = np.asarray(x).astype(dtype)
+    if value.ndim:
+        return o.constant(value)
+    numbers, key = trace.current().numbers, (get_default_graph(), dtype, value.tobytes())
+    if key not in numbers:
+        numbers[key] = o.constant(value)
+    return numbers[key]  # type: ignore[no-any-return]
 
 
 def _chosen(where: Any, result: Any, target: Any, expected: Any) -> Any:
@@ -273,6 +283,8 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     if path in VIEWS and given and (view := _view(path, function, arguments, named, expected)) is not None:
         return view
     if not any(map(is_traced, given)):
+        for x in given:
+            x.cell.storage.touch()  # the function may have written into it
         result = _all_known(expected, given)
     elif (total := of_selected(path, arguments, named)) is not None:
         result = paired(total, expected, _is_example(given), path)
@@ -324,6 +336,8 @@ def _converted(path: str, arguments: Sequence[Any], named: dict[str, Any], expec
     if converter is None:
         trace.current().refuse(path, "this function is not converted", is_example)
         return _all_known(expected, ())
+    if arguments and path.startswith("numpy.") and type(arguments[0]) in (list, tuple) and path not in SEQUENCES:
+        arguments = [call(np.asarray, arguments[:1], {}), *arguments[1:]]
     try:
         result = converter(*map(_argument, arguments), **{name: _argument(value) for name, value in named.items()})
     except (Unconverted, TypeError) as error:

@@ -112,11 +112,11 @@ class Storage(Cell):
         if not self._parts:
             self._axes = axes
         key, rest = self._key(places), self._rest(places)
-        old = self._parts.get(key)
-        if old is None:
-            whole = [place if axis in self._axes else range(size) for axis, (place, size) in _with_sizes(base, places)]
-            old = at(base, whole)
-        self._parts[key] = put(old, rest, new)
+        whole = [place if axis in self._axes else range(size) for axis, (place, size) in _with_sizes(base, places)]
+        if list(places) != whole:
+            old = self._parts.get(key)
+            new = put(at(base, whole) if old is None else old, rest, new)
+        self._parts[key] = new
 
     def _key(self, places: Sequence[Place]) -> tuple[int, ...]:
         return tuple(place for place in (places[axis] for axis in self._axes) if isinstance(place, int))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+import sys
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -88,9 +89,9 @@ class RandomStandIn:
         what = f"{self._name}.{name}"
 
         def draw(*arguments: Any, **named: Any) -> Any:
-            if name in ("default_rng", "RandomState", "Generator", "Random", "PCG64", "SeedSequence"):
+            if isinstance(found, type) or name == "default_rng":  # what draws, or the bits for it
                 result = found(*value_of(list(arguments)), **value_of(named))
-                return RandomStandIn(result, f"{self._name}.Generator") if hasattr(result, "normal") else result
+                return RandomStandIn(result, f"{self._name}.{type(result).__name__}") if _draws(result) else result
             if name == "seed":
                 return None
             trace.current().depends(what, trace.DRAWS)
@@ -99,6 +100,10 @@ class RandomStandIn:
             return known(found(*value_of(list(arguments)), **value_of(named)))
 
         return draw
+
+
+def _draws(x: Any) -> bool:
+    return any(hasattr(x, name) for name in ("normal", "random", "gauss"))
 
 
 class StaticgradStandIn:
@@ -159,6 +164,8 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
     if found is np.r_ or found is np.c_:
         return _Joined(found)
     where = getattr(found, "__module__", None) or ""
+    if where.startswith(("numpy.random", "scipy.stats._qmc")) and callable(found):
+        return getattr(module_stand_in(np.random if where[0] == "n" else sys.modules[where]), found.__name__)
     if isinstance(found, type):
         return _vectorize if found is np.vectorize else found
     if where.startswith("scipy.stats") and hasattr(found, "rvs"):
@@ -178,8 +185,8 @@ def module_stand_in(module: ModuleType) -> Any:
         return module
     if name.startswith("staticgrad"):
         return StaticgradStandIn(module)
-    if name in ("random", "numpy.random"):
-        return RandomStandIn(module, "random" if name == "random" else "np.random")
+    if name in ("random", "numpy.random") or name.startswith(("scipy.stats.qmc", "scipy.stats._qmc")):
+        return RandomStandIn(module, "np.random" if name == "numpy.random" else name)
     return ModuleStandIn(module)
 
 

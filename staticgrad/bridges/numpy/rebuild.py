@@ -8,6 +8,7 @@ runs.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import os
@@ -88,6 +89,8 @@ class Rebuilding:
             if found.__name__.split(".")[0] in HANDLED:
                 return module_stand_in(found)
             return _UserModule(self, found) if _is_users(getattr(found, "__file__", None)) else found
+        if isinstance(found, np.vectorize):
+            return stand_in(np.vectorize)(self.of(found.pyfunc))
         if isinstance(found, MethodType):
             return MethodType(self.of(found.__func__), self.of(found.__self__))
         if isinstance(found, functools.partial):
@@ -127,16 +130,17 @@ class Rebuilding:
         return made[1]
 
     def _class(self, cls: type) -> type:
-        """A subclass whose methods are rebuilt, for a class of the user's."""
+        """A subclass whose methods are rebuilt, and those of its bases, for a class of the user's."""
         if not _is_users_class(cls):
             return cls
-        space: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        for base in reversed(cls.__mro__):
-            if _is_users_class(base):
-                space |= {
-                    name: made for name, value in vars(base).items() if (made := self._attribute(value)) is not None
-                }
-        return type(cls)(cls.__name__, (cls,), space)
+        bases = (*(self.of(base) for base in cls.__bases__ if _is_users_class(base)), cls)
+        made = type(cls)(cls.__name__, bases, {"__module__": cls.__module__, "__qualname__": cls.__qualname__})
+        self._keep(cls, made)  # before its methods, which may refer to it
+        for name, value in vars(cls).items():
+            attribute = self._attribute(value)
+            if attribute is not None:
+                setattr(made, name, attribute)
+        return made
 
     def _attribute(self, value: Any) -> Any:
         """A rebuilt attribute of a class; None for what a subclass inherits as it is."""
@@ -164,7 +168,7 @@ class Rebuilding:
 
 def _is_users_class(cls: type) -> bool:
     """True if the methods of a class can be rebuilt: it is of ordinary kind and written by the user."""
-    if type(cls) is not type or issubclass(cls, (BaseException, tuple)) or "__slots__" in vars(cls):
+    if type(cls) not in (type, abc.ABCMeta) or issubclass(cls, (BaseException, tuple)) or "__slots__" in vars(cls):
         return False
     codes = [f.__code__ for f in vars(cls).values() if isinstance(f, FunctionType)]
     return any(_is_users(code.co_filename) for code in codes)

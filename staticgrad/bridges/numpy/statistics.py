@@ -149,6 +149,16 @@ def _copyto(target: Any, source: Any, where: Any = True, **_: Any) -> None:
     target[...] = source if where is True else call(np.where, (where, source, target), {})
 
 
+@written("putmask")
+def _putmask(x: Any, mask: Any, values: Any) -> None:
+    x[...] = call(np.where, (mask, values, x), {})
+
+
+@written("put")
+def _put(x: Any, places: Any, values: Any, mode: str = "raise") -> None:
+    x.reshape(-1)[places] = values
+
+
 @written("insert")
 def _insert(x: Any, place: Any, values: Any, axis: int | None = None) -> Any:
     if not isinstance(place, (int, np.integer)):

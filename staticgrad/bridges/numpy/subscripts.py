@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.arrays import cast, spread
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, is_traced, traced, value_of
 from staticgrad.bridges.numpy.cells import Cell, Lens, Place, Storage, part_of
@@ -76,11 +76,11 @@ def put(x: TracedArray, key: Any, new: Any) -> None:
     if _is_basic(items):
         view, cell = _view_cell(x, x.value, items)
         x.value[tuple(value_of(items))] = value_of(new)
-        cell.write(o.broadcast_to(_fitted(before, view.ndim), view.shape))
+        cell.write(spread(_fitted(before, view.ndim), view.shape))
         return
     shape = x.value[tuple(value_of(items))].shape
     x.value[tuple(value_of(items))] = value_of(new)
-    new_elements = o.broadcast_to(_fitted(before, len(shape)), shape)
+    new_elements = spread(_fitted(before, len(shape)), shape)
     x.cell.write(o.scatter(x.tensor(), tensor_key(tuple(items)), new_elements))
 
 
@@ -137,7 +137,7 @@ def _view(x: TracedArray, value: Any, items: list[Any]) -> Any:
     found, cell = _view_cell(x, value, items)
     if isinstance(found, np.ndarray):
         return TracedArray(found, cell)
-    return traced(found, o.reshape(cell.read(), ()), x.is_example)
+    return traced(found, cell.read(), x.is_example)
 
 
 def _view_cell(x: TracedArray, value: Any, items: list[Any]) -> tuple[Any, Cell]:

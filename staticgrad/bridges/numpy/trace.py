@@ -47,11 +47,13 @@ class FunctionTrace:
     """The questions of one trace, and whether values at the example are wanted.
 
     Attributes:
+        numbers: the constants of numbers, by graph, dtype and bytes.
         rebuild: gives a function as it is traced.
     """
 
     def __init__(self, freeze: bool) -> None:
         self.freeze = freeze
+        self.numbers: dict[Any, Any] = {}
         self.rebuild: Callable[[Any], Any] | None = None
         self._refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
         self._frozen: Counter[tuple[str, SourceLine | None]] = Counter()
