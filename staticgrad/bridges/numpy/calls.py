@@ -65,7 +65,8 @@ def path_of(function: Any) -> str:
     known_path = _PATHS.get(function)
     if known_path is not None:
         return known_path
-    return f"{getattr(function, '__module__', None) or 'numpy'}.{getattr(function, '__name__', function)}"
+    home = (getattr(function, "__module__", None) or "numpy").split(".")
+    return ".".join([*(name for name in home if name[0] != "_"), getattr(function, "__name__", str(function))])
 
 
 # -- ufuncs -----------------------------------------------------------------------------------------------------------
@@ -335,6 +336,8 @@ def _converted(path: str, arguments: Sequence[Any], named: dict[str, Any], expec
     converter = FUNCTIONS.get(path)
     if converter is None:
         trace.current().refuse(path, "this function is not converted", is_example)
+        return _all_known(expected, ())
+    if isinstance(expected, np.ndarray) and not check_dtype(expected.dtype, path, is_example):
         return _all_known(expected, ())
     if arguments and path.startswith("numpy.") and type(arguments[0]) in (list, tuple) and path not in SEQUENCES:
         arguments = [call(np.asarray, arguments[:1], {}), *arguments[1:]]

@@ -123,8 +123,8 @@ def _between(d: Distribution, function: Function, x: Any, shapes: list[Any], bel
     low, high = d.support
     if low == -math.inf:
         return function(x, *shapes)
-    inside = function(n.clip(x, low if low else 1e-300, high), *shapes)
-    found = n.where(x <= low, below, inside)
+    inside = function(n.clip(x, low if low or d.discrete else 1e-300, high), *shapes)
+    found = n.where(x < low if d.discrete else x <= low, below, inside)
     return n.where(x >= high, 1 - below, found) if high < math.inf else found
 
 

@@ -144,7 +144,6 @@ class ModuleStandIn:
 
     def __init__(self, real: ModuleType) -> None:
         self._real = real
-        _register(real)
 
     def __getattr__(self, name: str) -> Any:
         return stand_in(getattr(self._real, name), self._real)

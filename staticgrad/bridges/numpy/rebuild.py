@@ -91,7 +91,7 @@ class Rebuilding:
             return _UserModule(self, found) if _is_users(getattr(found, "__file__", None)) else found
         if isinstance(found, np.vectorize):
             return stand_in(np.vectorize)(self.of(found.pyfunc))
-        if isinstance(found, MethodType):
+        if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             return MethodType(self.of(found.__func__), self.of(found.__self__))
         if isinstance(found, functools.partial):
             named = {name: self.of(value) for name, value in found.keywords.items()}

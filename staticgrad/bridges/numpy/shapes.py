@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.calls import VIEWS, Unconverted, tensor_of
+from staticgrad.bridges.numpy.calls import FUNCTIONS, VIEWS, Unconverted, tensor_of
 from staticgrad.bridges.numpy.shared import common, converts, refuse_others, written
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -143,32 +144,28 @@ def _moveaxis(x: Tensor, source: Any, destination: Any) -> Tensor:
     return o.moveaxis(x, source, destination)
 
 
-@converts("rollaxis")
-def _rollaxis(x: Tensor, axis: int, start: int = 0) -> Tensor:
-    axis, start = axis % x.ndim, start + x.ndim if start < 0 else start
-    return o.moveaxis(x, axis, start - 1 if axis < start else start)
-
-
 @converts("flip")
 def _flip(x: Tensor, axis: Any = None) -> Tensor:
     return o.flip(x, axis=axis)
 
 
-@converts("fliplr")
-def _fliplr(x: Tensor) -> Tensor:
-    return o.flip(x, axis=1)
+def _placed(path: str) -> Callable[..., Any]:
+    """A function that only moves elements: NumPy's own says where, of the numbers of the places."""
+
+    def placed(x: Tensor, *arguments: Any, **named: Any) -> Any:
+        home, _, name = path.rpartition(".")
+        sizes: Any = x.shape
+        function = getattr(importlib.import_module(home), name)
+        places = function(np.arange(math.prod(sizes)).reshape(sizes), *arguments, **named)
+        flat = o.reshape(x, (-1,))
+        return [flat[each] for each in places] if isinstance(places, list) else flat[places]
+
+    return placed
 
 
-@converts("flipud")
-def _flipud(x: Tensor) -> Tensor:
-    return o.flip(x, axis=0)
-
-
-@converts("rot90")
-def _rot90(x: Tensor, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
-    for _ in range(k % 4):
-        x = o.swapaxes(o.flip(x, axis=axes[1]), *axes)
-    return x
+for _path in ("numpy.rollaxis", "numpy.fliplr", "numpy.flipud", "numpy.rot90", "numpy.dsplit", "numpy.delete",
+              "numpy.resize", "numpy.lib.stride_tricks.sliding_window_view", "scipy.linalg.circulant"):  # fmt: skip
+    FUNCTIONS[_path] = _placed(_path)
 
 
 @converts("broadcast_to")
@@ -235,11 +232,6 @@ def _vsplit(x: Tensor, sections: Any) -> list[Tensor]:
 @converts("hsplit")
 def _hsplit(x: Tensor, sections: Any) -> list[Tensor]:
     return _split(x, sections, 0 if x.ndim == 1 else 1)
-
-
-@converts("dsplit")
-def _dsplit(x: Tensor, sections: Any) -> list[Tensor]:
-    return _split(x, sections, 2)
 
 
 @converts("unstack")

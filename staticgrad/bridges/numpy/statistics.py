@@ -9,7 +9,7 @@ import numpy as np
 
 from staticgrad.bridges.numpy import array, trace
 from staticgrad.bridges.numpy.array import is_traced, value_of
-from staticgrad.bridges.numpy.calls import WRITTEN, Unconverted, call
+from staticgrad.bridges.numpy.calls import WRITTEN, Unconverted, call, enter
 from staticgrad.bridges.numpy.shared import written
 
 
@@ -168,13 +168,6 @@ def _insert(x: Any, place: Any, values: Any, axis: int | None = None) -> Any:
     return call(np.moveaxis, (call(np.concatenate, ([x[:place], new, x[place:]],), {}), 0, axis), {})
 
 
-@written("delete")
-def _delete(x: Any, places: Any, axis: int | None = None) -> Any:
-    x = x.reshape(-1) if axis is None else x
-    axis = (axis or 0) % x.ndim
-    return x[(slice(None),) * axis + (np.delete(np.arange(x.shape[axis]), places),)]
-
-
 @written("apply_along_axis")
 def _apply_along_axis(function: Any, axis: int, x: Any, *arguments: Any, **named: Any) -> Any:
     rows = call(np.moveaxis, (x, axis, -1), {})
@@ -185,18 +178,17 @@ def _apply_along_axis(function: Any, axis: int, x: Any, *arguments: Any, **named
 
 
 def _counted(name: str) -> Callable[..., Any]:
-    way_out = trace.SELECTION if name in ("extract", "compress") else trace.SEARCH
+    way_out = {"extract": trace.SELECTION, "compress": trace.SELECTION, "arange": trace.COUNT}.get(name, trace.SEARCH)
 
     def counted(*arguments: Any, **named: Any) -> Any:
-        for x in array.arrays_in([list(arguments), named]):
-            x.asked(f"np.{name}, whose size follows from values,", way_out)
-            break
+        traced = next(x for x in array.arrays_in([list(arguments), named]) if not x.is_known)
+        traced.asked(f"np.{name}, whose size follows from values,", way_out)
         return array.known(getattr(np, name)(*value_of(list(arguments)), **value_of(named)))
 
     return counted
 
 
-for _name in ("nonzero", "argwhere", "flatnonzero", "unique", "extract", "compress"):
+for _name in ("arange", "nonzero", "argwhere", "flatnonzero", "unique", "extract", "compress"):
     WRITTEN[f"numpy.{_name}"] = _counted(_name)
 
 
@@ -248,3 +240,17 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     call_at = array.known(places)
     np.add.at(total, call_at, 1.0 if weights is None else weights)
     return total
+
+
+@enter(WRITTEN, "scipy.signal.lfilter")
+def _lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """A rational filter, turn by turn."""
+    if zi is not None or np.ndim(value_of(x)) != 1:
+        raise Unconverted("lfilter with zi, or of several rows, is not converted")
+    b, a = (call(np.atleast_1d, (each,), {}) / a[0] for each in (b, a))
+    driven = call(np.convolve, (b, x), {})[: x.shape[0]]
+    y: list[Any] = []
+    for n in range(x.shape[0]):
+        past = [a[k] * y[n - k] for k in range(1, min(a.shape[0], n + 1))]
+        y.append(driven[n] - sum(past[1:], past[0]) if past else driven[n])
+    return call(np.stack, (y,), {})
