@@ -131,7 +131,8 @@ def table(rows: list[dict[str, Any]], spent: dict[str, float]) -> str:
                 f" set-up, median ratio {statistics.median(setups):.2f}."
             )
     lines.append(
-        f"\nImport: {spent['staticgrad']:.2f} s, JAX {spent['jax']:.2f} s, ratio {spent['staticgrad'] / spent['jax']:.2f}."
+        f"\nImport: {spent['staticgrad']:.2f} s, JAX {spent['jax']:.2f} s,"
+        f" ratio {spent['staticgrad'] / spent['jax']:.2f}."
     )
     return "\n".join(lines)
 

@@ -47,10 +47,10 @@ def blocks(path: Path) -> list[Block]:
 
 
 def needs(path: Path) -> list[str]:
-    """The optional packages that the programs of a page, or a module with its package, import."""
+    """The optional packages that the programs of a page, or a module with those beside it, import."""
     code = path.read_text(encoding="utf-8")
-    if path.suffix == ".py" and (path.parent / "__init__.py").exists():
-        code += (path.parent / "__init__.py").read_text(encoding="utf-8")
+    if path.suffix == ".py" and path.parent.parent.name == "bridges":  # a system's own folder
+        code = "".join(module.read_text(encoding="utf-8") for module in path.parent.glob("*.py"))
     if path.suffix == ".md":
         code = "".join(block.code for block in blocks(path) if block.language == "python")
     return [name for name in OPTIONAL if re.search(rf"^ *(?:import|from) {name}\b", code, re.MULTILINE)]

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Size, dtype_of
-from staticgrad.graph.graph import Tensor
+from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.interpreter import evaluate
 
 LARGEST_KNOWN = 1024  # elements of an array that is computed while a program is converted
 
@@ -24,6 +28,29 @@ def as_tensor(value: Any) -> Tensor:
 
 def as_tensors(values: Iterable[Any]) -> list[Tensor]:
     return [as_tensor(value) for value in values]
+
+
+@frozen(eq=False)
+class ConstantGraph:
+    """A graph of constants, as the interpreter of graphs takes it."""
+
+    graph: Graph
+    fetches: tuple[Tensor, ...]
+    feeds: tuple[Tensor, ...] = ()
+    effects: tuple[Node, ...] = ()
+
+
+def evaluated(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """Tensors of one graph that depend on constants alone, as arrays.
+
+    Raises:
+        GraphError: one of them depends on a variable.
+    """
+
+    def refuse(attributes: Any) -> Any:
+        raise GraphError("a constant depends on a variable")
+
+    return evaluate(ConstantGraph(graph_of(tensors), tuple(tensors)), (), refuse).values if tensors else []
 
 
 def cast(x: Tensor, dtype: Any) -> Tensor:

@@ -30,12 +30,12 @@ torch.library.define(
 )
 
 
-@torch.library.register_fake("staticgrad::cotangent")
+@torch.library.register_fake("staticgrad::cotangent")  # type: ignore[untyped-decorator]
 def _cotangent_type(y: Any) -> Any:
     return torch.empty_like(y)
 
 
-@torch.library.register_fake("staticgrad::ruled")
+@torch.library.register_fake("staticgrad::ruled")  # type: ignore[untyped-decorator]
 def _ruled_type(ys: Any, cotangents: Any, xs: Any, gradients: Any) -> Any:
     return [torch.empty_like(y) for y in ys]
 

@@ -15,7 +15,6 @@ An array of random keys is one of integers of 64 bits here, so that slices, loop
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError, SourceLine, UnsupportedError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import DTYPE_NAMES
-from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor, as_tensors, cast
+from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor, as_tensors, cast, evaluated
 from staticgrad.bridges.importer import Converters, Dialect, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.jaxpr import versions
 from staticgrad.bridges.jaxpr.versions import dtype_of_aval, jax
-from staticgrad.graph.graph import Graph, Node, Tensor
+from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of
-from staticgrad.ops.interpreter import evaluate
 
 CONVERTERS = Converters()
 converts = CONVERTERS.enter
@@ -113,26 +111,10 @@ class _Jax(Dialect):
         with Graph():
             scope = JaxScope({v: x for v, x in zip(node.invars, given, strict=True) if not versions.is_literal(v)})
             made = CONVERTERS[self.key(node)](scope, node)
-            return computed(list(made) if isinstance(made, (list, tuple)) else [made])
+            return evaluated(as_tensors(made if isinstance(made, (list, tuple)) else [made]))
 
 
 JAX = _Jax()
-
-
-@dataclass
-class KnownGraph:
-    """A graph of constants, for the interpreter."""
-
-    graph: Graph
-    fetches: tuple[Tensor, ...]
-    feeds: tuple[Tensor, ...] = ()
-    effects: tuple[Node, ...] = field(default=())
-
-
-def computed(values: Sequence[Any]) -> list[np.ndarray]:
-    """Tensors that depend on constants alone, as arrays."""
-    tensors = as_tensors(values)
-    return evaluate(KnownGraph(graph_of(tensors), tuple(tensors)), (), lambda variable: np.empty(0)).values
 
 
 def body_of(jaxpr: Any) -> SourceBody:

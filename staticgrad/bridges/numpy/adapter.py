@@ -27,12 +27,12 @@ from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-class _Examples(threading.local):
+class _ExampleArguments(threading.local):
     def __init__(self) -> None:
         self.known: Mapping[Tensor, Any] = {}
 
 
-_examples = _Examples()
+_examples = _ExampleArguments()
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from staticgrad.base.errors import GraphError, SourceLine
+from staticgrad.base.errors import SourceLine
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Dim, Size
-from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor
+from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor, evaluated
 from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.onnx import sizes
 from staticgrad.bridges.onnx.program import (
@@ -33,8 +33,7 @@ from staticgrad.bridges.onnx.program import (
     short_bits,
     type_proto,
 )
-from staticgrad.graph.graph import Graph, Node, Tensor
-from staticgrad.ops.interpreter import evaluate
+from staticgrad.graph.graph import Graph, Tensor
 
 CONVERTERS = Converters()
 FUNCTION = "a function of ONNX's own"  # the key of operators that are defined by others
@@ -55,16 +54,6 @@ def converts(*keys: Hashable) -> Callable[[Any], Any]:
         return function
 
     return enter
-
-
-@frozen
-class _Evaluated:
-    """A graph of constants, to be interpreted."""
-
-    graph: Graph
-    fetches: tuple[Tensor, ...]
-    feeds: tuple[Tensor, ...] = ()
-    effects: tuple[Node, ...] = ()
 
 
 class _Onnx(Dialect):
@@ -148,12 +137,8 @@ def interpreted(dialect: Dialect, node: OnnxNode, given: Sequence[Any]) -> list[
             return None
         if not all(isinstance(x, (Tensor, np.ndarray, np.generic)) for x in results):
             return None
-        values = iter(evaluate(_Evaluated(graph, tensors), (), _no_variable).values)
+        values = iter(evaluated(tensors))
     return [np.asarray(next(values)) if isinstance(x, Tensor) else x for x in results]
-
-
-def _no_variable(attributes: Any) -> Any:
-    raise GraphError("a constant depends on a variable")
 
 
 class OnnxScope(SourceScope):
