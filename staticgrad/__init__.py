@@ -221,6 +221,7 @@ if TYPE_CHECKING:
         tril,
         triu,
     )
+    from staticgrad.ops.missing import nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
     from staticgrad.ops.moments import mean, std, var
     from staticgrad.ops.neural.softmax import logsumexp
     from staticgrad.ops.positions import argmax, argmin
@@ -544,6 +545,13 @@ __all__ = [
     "multiply",
     "nan",
     "nan_to_num",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
     "ndtr",
     "ndtri",
     "negative",

@@ -14,6 +14,8 @@ RNG = np.random.default_rng(5)
 A, B = RNG.standard_normal((2, 4, 5))
 LINE, WEIGHTS = RNG.standard_normal(17), RNG.uniform(0.1, 1.0, 17)
 NAN_LINE = np.where(np.arange(17) == 6, np.nan, LINE)
+HOLES = np.where(RNG.uniform(size=(5, 4)) < 0.4, np.nan, RNG.standard_normal((5, 4)))
+HOLES[2], HOLES[3, 1:] = np.nan, np.nan
 POINTS, VALUES = np.sort(RNG.uniform(-2, 2, 8)), RNG.standard_normal(8)
 PLACES = np.concatenate([RNG.uniform(-3, 3, 20), POINTS[[0, 3, -1]], [np.nan, np.inf]])
 ODD = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, 1.0 + 1e-9, 1e300])
@@ -62,6 +64,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dstack": lambda m: [m.dstack([LINE, WEIGHTS]), m.dstack([A, B]), m.dstack([A[..., None], B[..., None]])],
     "column_stack": lambda m: [m.column_stack([LINE, WEIGHTS]), m.column_stack([A, A[:, 0]])],
     "diag": lambda m: [*(m.diag(LINE[:3], k) for k in (0, 2, -1)), *(m.diag(A, k) for k in (0, 1, -2))],
+    **{
+        name: lambda m, name=name: [
+            getattr(m, name)(HOLES), *(getattr(m, name)(HOLES, axis=axis, keepdims=axis == 0) for axis in (0, 1)),
+            *([getattr(m, name)(HOLES, axis=1, correction=1)] if name in ("nanvar", "nanstd") else []),
+        ]
+        for name in ("nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmax", "nanmin")
+    },
     "lexsort": lambda m: [m.lexsort(list(TIES[:, 0])), m.lexsort(list(TIES)), m.lexsort(list(TIES), axis=0)],
 }  # fmt: skip
 
@@ -78,6 +87,7 @@ def run(fetches: Any, feeds: Any = None) -> Any:
     return sg.Session().run(fetches, feeds)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of rows without elements
 @pytest.mark.parametrize("name", CALLS)
 def test_results_are_numpy_s(name: str) -> None:
     with np.errstate(all="ignore"):
@@ -141,6 +151,18 @@ def test_what_there_is_none_of() -> None:
 )  # fmt: skip
 def test_derivatives_are_those_of_differences(call: Callable[[Any], Any]) -> None:
     sg.check_gradients(call, [A])
+
+
+@pytest.mark.parametrize("call", [sg.nansum, sg.nanprod, sg.nanmean, sg.nanvar, sg.nanmax])
+def test_missing_elements_have_no_gradient(call: Callable[..., Any]) -> None:
+    x, dense = sg.constant(HOLES[[0, 1, 4]]), sg.constant(A)
+    slope, plain, own = run([
+        *sg.gradients(call(x, axis=1), [x]), *sg.gradients(call(dense, axis=1), [dense]),
+        *sg.gradients(getattr(sg, call.__name__[3:])(dense, axis=1), [dense]),
+    ])  # fmt: skip
+    assert (slope[np.isnan(HOLES[[0, 1, 4]])] == 0).all()
+    assert np.isfinite(slope).all()
+    np.testing.assert_allclose(plain, own, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

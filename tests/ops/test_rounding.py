@@ -21,7 +21,7 @@ Call = Callable[..., Any]
 SQUARE, ROWS, IMAGE, IMAGES = (4, 4), (6, 5), (1, 2, 6, 6), (1, 2, 4, 4, 4)
 TARGETS = np.arange(6) % 5
 OF_ONE = """
-corrcoef cov diag median nan_to_num ptp
+corrcoef cov diag median nan_to_num ptp nanmax nanmean nanmin nanprod nanstd nansum nanvar
 erfcinv erfcx log1mexp log_ndtr ndtr ndtri sinc
 abs acos acosh argmax argmin argsort asin asinh atan atanh ceil cos cosh count_nonzero digamma erf erfc erfinv exp exp2
 expm1 floor flip identity i0 i0e i1 i1e isfinite isinf isnan lgamma log log1p log2 log10 logsumexp max mean min negative
