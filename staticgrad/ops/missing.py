@@ -20,7 +20,7 @@ def _filled(x: Tensor, value: float) -> Tensor:
 
 
 def _number(x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """How many elements along the axes are there, as floats."""
+    """The number of elements along the axes that are not NaN, as floats."""
     there = FUNCTIONS.logical_not(FUNCTIONS.isnan(x))
     return FUNCTIONS.astype(FUNCTIONS.count_nonzero(there, axis=axis, keepdims=keepdims), x.dtype)
 
