@@ -28,8 +28,6 @@ def interp(
 ) -> Tensor:
     """The piecewise linear function through the points (xp, fp), at ``x``.
 
-    Costs a comparison of each x with each point, vectorised: good for up to some thousand points.
-
     Args:
         x: of any shape.
         xp: (n,), in ascending order, or with ``period`` in any order.

@@ -300,16 +300,19 @@ def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bo
     return values, indices
 
 
+MOST_COMPARED = 256  # boundaries; among more a search by halves is faster than a comparison with each (measured)
+
+
 @public
 def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: TensorLike | None = None) -> Tensor:
     """The indices at which elements would have to be put into a sorted one-dimensional tensor to keep it sorted, as
     int64.
 
-    Costs a comparison of each pair, vectorised: good for up to some thousand boundaries.
+    Costs a comparison of each pair, vectorised; among many boundaries a search by halves.
 
     Args:
-        x1: (n,), in ascending order, or in any order with ``sorter``.
-        x2: the elements, of any shape.
+        x1: (n,), in ascending order, or in any order with ``sorter``; or rows (…, n) of which each is in order.
+        x2: the elements, of any shape; (…, m) for rows.
         side: "left": before equal ones; "right": after them.
         sorter: indices that sort ``x1``.
 
@@ -317,7 +320,7 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
         The shape of ``x2``.
 
     Raises:
-        GraphError: another ``side``, or ``x1`` of more or less than one dimension.
+        GraphError: another ``side``, no boundary axis, or rows and elements of several numbers of axes.
 
     Example:
         >>> sg.Session().run(sg.searchsorted([1.0, 3.0, 5.0], [0.0, 3.0, 9.0]))
@@ -327,21 +330,44 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
     """
     o = FUNCTIONS
     bounds, values = operands("searchsorted", x1, x2, quiet=True)
-    if bounds.ndim != 1 or side not in ("left", "right"):
+    if bounds.ndim == 0 or side not in ("left", "right"):
         raise GraphError(f'searchsorted: expected (n,) and side "left" or "right", actual {bounds.type} and {side!r}')
+    if bounds.ndim > 1:
+        if bounds.ndim != values.ndim or sorter is not None:
+            raise GraphError(f"searchsorted: expected rows (…, n) and (…, m), actual {bounds.type} and {values.type}")
+        edges, wanted = o.expand_dims(bounds, -2), o.expand_dims(values, -1)
+        return o.sum(_comes_before(edges, wanted, side), axis=-1, dtype=int64)
     if sorter is not None:
         bounds = o.take(bounds, sorter, axis=0)
-    edges = o.reshape(bounds, (*(1 for _ in values.shape), bounds.shape[0]))
-    wanted = o.expand_dims(values, -1)
-    if side == "left":  # NaN is the largest: whatever is not NaN comes before it
+    size = bounds.shape[0]
+    if isinstance(size, int) and size > MOST_COMPARED:
+        return _by_halves(bounds, values, side, size)
+    edges = o.reshape(bounds, (*(1 for _ in values.shape), size))
+    return o.sum(_comes_before(edges, o.expand_dims(values, -1), side), axis=-1, dtype=int64)
+
+
+def _comes_before(edges: Tensor, wanted: Tensor, side: str) -> Tensor:
+    """True where an edge stays in front of an element; NaN is the largest, and equal to itself."""
+    o = FUNCTIONS
+    if side == "left":
         before = o.less(edges, wanted)
-        if is_floating(bounds.dtype):
-            before = o.logical_or(before, o.logical_and(o.isnan(wanted), o.logical_not(o.isnan(edges))))
+        later = o.logical_and(o.isnan(wanted), o.logical_not(o.isnan(edges))) if is_floating(edges.dtype) else None
     else:
         before = o.less_equal(edges, wanted)
-        if is_floating(bounds.dtype):
-            before = o.logical_or(before, o.isnan(wanted))
-    return o.sum(before, axis=-1, dtype=int64)
+        later = o.isnan(wanted) if is_floating(edges.dtype) else None
+    return before if later is None else o.logical_or(before, later)
+
+
+def _by_halves(bounds: Tensor, values: Tensor, side: str, size: int) -> Tensor:
+    """The number of edges in front of each element, from its highest bit down."""
+    o = FUNCTIONS
+    place = o.zeros(values.shape, dtype=int64)
+    for bit in reversed(range(size.bit_length())):
+        further = o.add(place, 1 << bit)
+        edge = o.gather(bounds, o.minimum(o.subtract(further, 1), size - 1))
+        goes = o.logical_and(o.less_equal(further, size), _comes_before(edge, values, side))
+        place = o.where(goes, further, place)
+    return place
 
 
 @public

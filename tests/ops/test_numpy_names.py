@@ -128,6 +128,22 @@ def test_elements_that_are_not_zero_and_that_differ(free: bool) -> None:
     np.testing.assert_array_equal(rest, [*values, *[values[0]] * 9][:7])
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("size", [1, 256, 257, 700])
+def test_searches_among_many_boundaries_and_in_rows(size: int, side: Any) -> None:
+    for dtype in (np.float64, np.int32):
+        edges = np.sort(RNG.integers(-50, 50, size).astype(dtype))
+        wanted = np.concatenate([RNG.integers(-60, 60, 40).astype(dtype), edges[:1], edges[-1:]])
+        if dtype == np.float64:
+            edges[-(size // 5) - 1 :] = np.nan
+            wanted[:4] = [np.nan, np.inf, -np.inf, 0.5]
+        rows, places = np.stack([edges, edges[::-1].copy()]), np.stack([wanted, wanted])
+        rows[1] = np.sort(rows[1])
+        got = run([sg.searchsorted(edges, wanted, side=side), sg.searchsorted(rows, places, side=side)])
+        np.testing.assert_array_equal(got[0], np.searchsorted(edges, wanted, side))
+        np.testing.assert_array_equal(got[1], [np.searchsorted(row, wanted, side) for row in rows])
+
+
 def test_what_there_is_none_of() -> None:
     assert [y.tolist() for y in run([*sg.nonzero(sg.zeros((0, 2)), size=2), sg.unique(sg.zeros(0), size=2)])] == [
         [0, 0], [0, 0], [0.0, 0.0],
