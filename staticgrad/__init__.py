@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.elementwise.zeta import zeta
+    from staticgrad.ops.fourier import fft, ifft, irfft, rfft
     from staticgrad.ops.indexing.scattering import scatter
     from staticgrad.ops.indexing.subscripts import take, take_along_axis
     from staticgrad.ops.linalg.blocks import kron
@@ -459,6 +460,7 @@ __all__ = [
     "expm1",
     "export",
     "eye",
+    "fft",
     "finfo",
     "flatten",
     "flip",
@@ -488,6 +490,7 @@ __all__ = [
     "i1",
     "i1e",
     "identity",
+    "ifft",
     "iinfo",
     "inf",
     "init",
@@ -497,6 +500,7 @@ __all__ = [
     "int64",
     "interp",
     "iota",
+    "irfft",
     "is_grad_enabled",
     "isclose",
     "isdtype",
@@ -589,6 +593,7 @@ __all__ = [
     "reset_default_graph",
     "reshape",
     "result_type",
+    "rfft",
     "roll",
     "round",
     "rsqrt",

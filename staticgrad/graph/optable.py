@@ -29,6 +29,7 @@ from staticgrad.base.types import Size, TensorType, is_short_float
 if TYPE_CHECKING:
     from staticgrad.graph.graph import Node, Tensor
     from staticgrad.graph.results import (
+        ComplexResult,
         EighResult,
         LstsqResult,
         LUFactorResult,
@@ -104,7 +105,9 @@ class Namespace:
     custom_gradient: Callable[..., Callable[..., Any]]
     eigh: Callable[..., EighResult]
     gradient: Callable[..., Tensor | list[Tensor]]
+    fft: Callable[..., ComplexResult]
     group: Callable[..., Node]
+    ifft: Callable[..., ComplexResult]
     histogram: Callable[..., tuple[Tensor, Tensor]]
     lstsq: Callable[..., LstsqResult]
     lu: Callable[..., LUResult]
@@ -118,6 +121,7 @@ class Namespace:
     once_differentiable: Callable[..., Callable[..., Any]]
     py_call: Callable[..., list[Tensor] | Node]
     qr: Callable[..., QRResult]
+    rfft: Callable[..., ComplexResult]
     scan: Callable[..., tuple[Any, Any]]
     slogdet: Callable[..., SlogdetResult]
     split: Callable[..., list[Tensor]]

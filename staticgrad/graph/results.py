@@ -7,6 +7,13 @@ from typing import NamedTuple
 from staticgrad.graph.graph import Tensor
 
 
+class ComplexResult(NamedTuple):
+    """The real and the imaginary parts of complex numbers."""
+
+    real: Tensor
+    imag: Tensor
+
+
 class EighResult(NamedTuple):
     """Eigenvalues in ascending order, and the eigenvectors as columns."""
 

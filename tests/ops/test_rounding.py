@@ -118,6 +118,10 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
         if (kind, axes) not in (("avg", 2), ("max", 2), ("adaptive_avg", 2))
     },
     "ctc_loss": (((4, 1, 3),), lambda x: sg.nn.ctc_loss(x, [[1]], [4], [1])),
+    "fft": ((SQUARE, SQUARE), None),
+    "ifft": ((SQUARE, SQUARE), None),
+    "rfft": ((SQUARE,), None),
+    "irfft": ((SQUARE, SQUARE), None),
     "fold": (((8, 9),), lambda x: sg.nn.fold(x, 4, 2)),
     "unfold": ((IMAGE,), lambda x: sg.nn.unfold(x, 2)),
     "grid_sample": ((IMAGE, (1, 3, 3, 2)), lambda x, grid: sg.nn.grid_sample(x, grid, "bicubic")),
