@@ -25,7 +25,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
 
 
-SHAPES = [(4, 4), (1, 1), (9, 9), (3, 5), (6, 2), (17, 5), (5, 17)]
+SHAPES = [(4, 4), (1, 1), (9, 9), (3, 5), (6, 2), (17, 5), (27, 5), (5, 17)]
 
 
 def test_factors_of_elimination_are_scipys() -> None:
@@ -81,6 +81,7 @@ def test_factors_have_derivatives_in_both_modes_to_second_order() -> None:
     x, b = RNG.normal(size=(2, 4, 4)), RNG.normal(size=(4, 2))
     sg.check_gradients(lambda x: [sg.sum(sg.sin(part)) for part in linalg.lu(x)[1:]], [x])
     sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [RNG.normal(size=(3, 5))])
+    sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [RNG.normal(size=(12, 2))])
 
     def solved(x: Any, b: Any) -> Any:
         packed, _, order = linalg.lu_factor(x)

@@ -1,7 +1,8 @@
 """Factors of elimination with partial pivoting: ``lu``, ``lu_factor``, ``lu_solve``.
 
 The primitive eliminates square matrices (``elimination``). A wide one is a square one and what its L makes of the
-columns to the right; a tall one is eliminated with columns of zeros, which ask for no exchange of rows.
+columns to the right; a tall one is eliminated with columns of zeros, which ask for no exchange of rows, or if it has
+many rows for its columns by a loop over these.
 
 The derivative, with F = L⁻¹·P·dA·U⁻¹: dL = L·tril(F, −1), dU = triu(F)·U (F. de Hoog, R. Anderssen & M. Lukas,
 Differentiation of matrix functionals using triangular factorization, 2011); for other than square matrices L and U are
@@ -40,6 +41,8 @@ from staticgrad.ops.linalg.elimination import exchanged, factored
 from staticgrad.ops.linalg.matrices import common_batch, float_matrix
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
+
+TALL = 5  # rows over columns from which a loop over columns is faster than eliminating a square matrix (measured)
 
 
 def _lu_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
@@ -89,11 +92,37 @@ def _expand_lu(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
         return lu, rows
     assert isinstance(m, int)
     assert isinstance(n, int)
+    if m >= TALL * n:
+        return _eliminated(o, x, m, n)
     if m > n:
         lu, rows, _ = factored(o.concat([x, o.zeros((*x.shape[:-1], m - n), dtype=x.dtype)], axis=-1))
         return lu[..., :n], rows
     lu, rows, _ = factored(x[..., :m])
     return o.concat([lu, triangular(lu, _moved(o, x[..., m:], rows), lower=True, unit=True)], axis=-1), rows
+
+
+def _eliminated(o: Namespace, x: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
+    """The factors of a tall matrix, a column a turn of a loop."""
+    row, column = o.iota((m, 1), 0), o.iota((1, n), 1)
+    places = o.iota(x.shape[:-1], x.ndim - 2)
+
+    def turn(carry: tuple[Tensor, Tensor], k: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[()]]:
+        a, order = carry
+        there = o.sum(o.where(o.equal(column, k), a, 0), axis=-1)
+        size = o.where(o.less(places, k), -1, o.abs(there))
+        pivot = o.expand_dims(o.argmax(size, axis=-1), -1)
+        exchanged = o.where(o.equal(places, k), pivot, o.where(o.equal(places, pivot), k, places))
+        a, order = _moved(o, a, exchanged), o.take_along_axis(order, exchanged, -1)
+        top = o.sum(o.where(o.equal(row, k), a, 0), axis=-2, keepdims=True)
+        divisor = o.sum(o.where(o.equal(column, k), top, 0), axis=-1, keepdims=True)
+        below = o.sum(o.where(o.equal(column, k), a, 0), axis=-1, keepdims=True)
+        factors = o.divide(below, o.where(o.equal(divisor, 0), 1, divisor))
+        left = o.where(o.equal(column, k), factors, o.subtract(a, o.multiply(factors, top)))
+        inside = o.logical_and(o.greater(row, k), o.greater_equal(column, k))
+        return (o.where(inside, left, a), order), ()
+
+    (packed, rows), _ = o.scan(turn, (x, places), o.iota((n,), 0))
+    return packed, rows
 
 
 def _diagonal_ones(o: Namespace, shape: Sequence[Any], dtype: np.dtype) -> Tensor:
@@ -154,7 +183,19 @@ LU = register(
         dtypes=FLOATS,
         cases=tuple(
             Case((shape,), NO_ATTRIBUTES, (UNIT,), prepared=exchanged)
-            for shape in ((3, 3), (1, 1), (2, 5, 3), (2, 3, 5), (7, 4), (4, 9), (0, 3, 3), (4, 1), (1, 4))
+            for shape in (
+                (3, 3),
+                (1, 1),
+                (2, 5, 3),
+                (2, 3, 5),
+                (7, 4),
+                (4, 9),
+                (0, 3, 3),
+                (4, 1),
+                (1, 4),
+                (11, 2),
+                (2, 12, 2),
+            )
         ),
         grad_name="LinalgLuFactorEx",
         tolerance=100.0,
