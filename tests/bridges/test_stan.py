@@ -134,6 +134,80 @@ def test_constrained_values(name: str) -> None:
         np.testing.assert_allclose(actual, value, rtol=1e-11, atol=1e-13, err_msg=place)
 
 
+A = np.array([[2.0, 0.3, -0.4], [0.1, 1.5, 0.2], [0.6, -0.2, 1.1]])
+SPD = A @ A.T
+V, W = np.array([0.4, 1.2, -0.7]), np.array([0.2, 0.3, 0.5])
+MOVE = np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
+
+
+def chains() -> float:
+    """The probability of what a hidden Markov model has given, summed over all chains of states."""
+    density = np.exp(A)  # by state and time
+    return math.log(
+        sum(
+            W[i] * density[i, 0] * MOVE[i, j] * density[j, 1] * MOVE[j, k] * density[k, 2]
+            for i in range(3)
+            for j in range(3)
+            for k in range(3)
+        )
+    )
+
+
+# Functions that stanli does not have.
+NOT_IN_STANLI = {
+    "log_mix": ([W, V], math.log(float(np.sum(W * np.exp(V))))),
+    "distance": ([V, W], math.dist(V, W)),
+    "norm1": ([V], 2.3),
+    "norm2": ([V], math.hypot(*V)),
+    "trace": ([A], 4.6),
+    "trace_quad_form": ([A, SPD], np.trace(SPD.T @ A @ SPD)),
+    "log_determinant_spd": ([SPD], math.log(np.linalg.det(SPD))),
+    "determinant": ([A], np.linalg.det(A)),
+    "gp_dot_prod_cov": ([V, 1.3], 1.69 + np.outer(V, V)),
+    "gp_exp_quad_cov": ([V, W, 0.8, 1.5], 0.64 * np.exp(-0.5 * ((V[:, None] - W) / 1.5) ** 2)),
+    "symmetrize_from_lower_tri": ([A], np.tril(A) + np.tril(A, -1).T),
+    "matrix_power": ([A, 3], A @ A @ A),
+    "quantile": ([V, 0.4], np.quantile(V, 0.4)),
+    "singular_values": ([A], np.linalg.svd(A, compute_uv=False)),
+    "hmm_marginal": ([A, MOVE, W], chains()),
+}
+
+
+@pytest.mark.parametrize("name", NOT_IN_STANLI)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "declared"])
+def test_functions_that_stanli_does_not_have(name: str, known: bool) -> None:
+    args, expected = NOT_IN_STANLI[name]
+    leaves = [form.Leaf.MATRIX if np.ndim(a) == 2 else form.Leaf.VECTOR if np.ndim(a) else form.Leaf.REAL for a in args]
+    depths = [0] * len(args)
+    if name.startswith("gp_"):  # points are arrays of numbers
+        leaves, depths = [form.Leaf.REAL] * len(args), [np.ndim(a) for a in args]
+    scope = evaluation.StanScope(FUNCTIONS, {})
+    reads = tuple(
+        form.Expr(form.ExprKind.NAME, f"v{k}", 0, (), leaf, depth, False, 0, "")
+        for k, (leaf, depth) in enumerate(zip(leaves, depths, strict=True))
+    )
+    call = form.Expr(form.ExprKind.CALL, name, 0, reads, form.Leaf.REAL, 0, False, 0, "")
+    with sg.Graph() as graph:
+        x = sg.placeholder((), sg.float64)
+        for k, value in enumerate(args):
+            varies = not known and not isinstance(value, int | float)
+            scope.variables[f"v{k}"] = value + x if varies else value
+        result = tensor(scope.value(call))
+    found = interpreted(graph, x, [result], 0.0)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_thin_factors_of_a_matrix_have_a_positive_diagonal() -> None:
+    thin = A[:, :2] * [1, -1]
+    values = []
+    for name in ("qr_thin_Q", "qr_thin_R"):
+        scope = evaluation.StanScope(FUNCTIONS, {}, {"x": thin})
+        read = form.Expr(form.ExprKind.NAME, "x", 0, (), form.Leaf.MATRIX, 0, True, 0, "")
+        values.append(scope.value(form.Expr(form.ExprKind.CALL, name, 0, (read,), form.Leaf.MATRIX, 0, True, 0, "")))
+    np.testing.assert_allclose(values[0] @ values[1], thin, atol=1e-12)
+    assert np.all(np.diagonal(values[1]) > 0)
+
+
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 

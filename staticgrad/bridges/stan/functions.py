@@ -171,6 +171,8 @@ table(
     step=_step, int_step=lambda x: int(x > 0), is_nan=lambda x: int(math.isnan(x)), is_inf=lambda x: int(math.isinf(x)),
     round=lambda x: m.trunc(x + m.copysign(0.5, x)),
     log_inv_logit_diff=lambda a, b: log_diff_exp(-m.softplus(-a), -m.softplus(-b)),
+    modified_bessel_first_kind=lambda v, x: m.iv(v, x), std_normal_log_qf=lambda x: m.ndtri(m.exp(x)),
+    log_modified_bessel_first_kind=lambda v, x: m.log(m.ive(v, x)) + x,
     ldexp=lambda a, b: a * 2.0**b, logical_negation=_not,
 )  # fmt: skip
 table(

@@ -95,7 +95,15 @@ def _sort_indices(x: Value, sign: int) -> Any:
     return np.argsort(sign * np.asarray(x), kind="stable") + 1
 
 
+def _rank(x: Value, at: int) -> int:
+    """The number of elements that are less than one of them."""
+    if not known(x):
+        raise RefusedError("the rank of what depends on parameters is no known number")
+    return int(np.sum(np.asarray(x) < x[at - 1]))
+
+
 table(
+    rank=_rank, quantile=lambda x, p: number(np.quantile(x, p)) if known(x) else o.quantile(x, p),
     segment=lambda x, first, count: take(x, [_part(first, count)]), head=lambda x, n: take(x, [slice(0, n)]),
     tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), reverse=_reversed,
     block=lambda x, i, j, rows, cols: take(x, [_part(i, rows), _part(j, cols)]), sort_asc=_sorted,

@@ -67,6 +67,13 @@ def _sparse(rows: int, cols: int, w: Value, v: Any, u: Any, b: Value) -> Value:
     return o.scatter(o.zeros((rows,), dtype=products.dtype), of, products, mode="add")
 
 
+def _thin(a: Value) -> tuple[Value, Value]:
+    """The factors of a matrix, Q and R, whose R has a positive diagonal."""
+    q, r = np.linalg.qr(a) if known(a) else o.qr(tensor(a))
+    signs = m.sign(m.diagonal(r))
+    return q * _row(signs), _column(signs) * r
+
+
 _eigenvalues = either(np.linalg.eigvalsh, lambda x: o.eigvalsh(x))
 
 
@@ -84,6 +91,8 @@ table(
     eigenvectors_sym=either(lambda x: np.linalg.eigh(x)[1], lambda x: o.eigh(x)[1]),
     matrix_exp=lambda a: o.expm(tensor(a)), csr_matrix_times_vector=_sparse,
     matrix_power=lambda a, n: o.matrix_power(tensor(a), n),
+    symmetrize_from_lower_tri=lambda a: m.tril(a) + t(m.tril(a) - m.tril(a) * np.eye(shape(a)[0])),
+    qr_thin_Q=lambda a: _thin(a)[0], qr_thin_R=lambda a: _thin(a)[1],
     singular_values=either(lambda x: np.linalg.svd(x, compute_uv=False), lambda x: o.svdvals(x)),
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ stanli translates the source (``stan_to_mir``); the rest is done here. No C++ co
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import os
@@ -190,9 +191,10 @@ class StanModel:
         return StanModel(Model(self._model.program, given, StanDialect(code, file)), self._source, given)
 
     def with_transform_adapt(self, **options: Any) -> StanModel:
-        """This model with these options of nutpie's ``transform_adapt``."""
-        self._transform_adapt = options
-        return self
+        """A model with these options of nutpie's ``transform_adapt``."""
+        made = copy.copy(self)
+        made._transform_adapt = options
+        return made
 
     def initial_point(self, seed: Any = None) -> Array:
         """A point where a chain may begin: unconstrained numbers between -2 and 2 at which the log density is finite.

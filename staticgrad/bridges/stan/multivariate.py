@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from staticgrad.bridges.stan.matrices import log_determinant_spd, solve_lower
 from staticgrad.bridges.stan.table import plain
-from staticgrad.bridges.stan.values import Value, known, m, ndim, real, reshape, shape, spread, transpose
+from staticgrad.bridges.stan.values import Value, known, m, ndim, real, reshape, shape, spread, tensor, transpose
+from staticgrad.graph.optable import FUNCTIONS as o
 
 LOG_TAU, LOG_PI, LOG_2 = math.log(2 * math.pi), math.log(math.pi), math.log(2)
 
@@ -116,6 +118,23 @@ def _log_multi_gamma(count: int, x: Value) -> Value:
     for k in range(count):
         total = total + m.lgamma(x - 0.5 * k)
     return total
+
+
+@plain("lmgamma")
+def _lmgamma(count: int, x: Value) -> Value:
+    return _log_multi_gamma(count, x)
+
+
+@plain("hmm_marginal")
+def _hmm_marginal(logs: Value, move: Value, start: Value) -> Value:
+    """The log probability of what a hidden Markov model has given, whose log densities by state are columns."""
+    rows, log_move = tensor(transpose(logs)), m.log(move)
+
+    def turn(before: Value, row: Value) -> Any:
+        return m.logsumexp(reshape(before, (-1, 1)) + log_move, 0) + row, ()
+
+    last, _ = o.scan(turn, tensor(m.log(start)) + rows[0], rows[1:])
+    return m.logsumexp(last)
 
 
 @plain("wishart_lpdf")

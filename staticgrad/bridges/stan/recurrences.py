@@ -26,7 +26,7 @@ from staticgrad.bridges.stan.batches import (
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Stmt
 from staticgrad.bridges.stan.loops import OWN
-from staticgrad.bridges.stan.values import Value, moveaxis, real, tensor
+from staticgrad.bridges.stan.values import Value, moveaxis, real, shape, tensor
 from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -64,10 +64,10 @@ def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
         for name, (axis, lag) in lags.items():
             if axis == OWN:
                 value = next(given)
-                inner.variables[name] = StanArray(value.shape, False, value) if value.ndim else value
+                inner.variables[name] = StanArray(shape(value), False, value) if value.ndim else value
                 continue
             part = start_of(lanes, scope.variables[name], axis)
-            before = [StanArray(x.shape, False, x) for x in itertools.islice(given, lag)]
+            before = [StanArray(shape(x), False, x) for x in itertools.islice(given, lag)]
             inner.variables[name] = Slice(part.box, axis, before)
         inner.run(loop.body)
         following: list[Value] = []
@@ -96,7 +96,7 @@ def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
     for name, (axis, lag) in lags.items():
         if axis == OWN:
             value = next(ends)
-            scope.variables[name] = StanArray(value.shape, False, value) if value.ndim else value
+            scope.variables[name] = StanArray(shape(value), False, value) if value.ndim else value
             continue
         for _ in range(lag):
             next(ends)

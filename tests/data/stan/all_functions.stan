@@ -13,7 +13,7 @@ data {
   array[2] int ab;
 }
 parameters {
-  vector[191] w;
+  vector[196] w;
   real a;
   real<lower=0> p;
   real<lower=0> q;
@@ -209,20 +209,25 @@ model {
   target += w[173] * (sum(exp(A)));
   target += w[174] * (squared_distance(a, p));
   target += w[175] * (sum(pow(pv, q)));
-  target += w[176] * (sum(abs(v)));
-  target += w[177] * (choose(5, 2)*a);
-  target += w[178] * (sum(logit(uv)));
-  target += w[179] * (mean(A));
-  target += w[180] * (sum(transpose(A)*v));
-  target += w[181] * (log_sum_exp(A));
-  target += w[182] * (sum(linspaced_row_vector(3, 0, 1).*r));
-  target += w[183] * (std_normal_qf(u));
-  target += w[184] * (cumulative_sum(v)[2]);
-  target += w[185] * (sum(softmax(to_vector({a, p, q}))));
-  target += w[186] * (sum(to_array_1d(A)));
-  target += w[187] * (dot_product(rows_dot_self(A), dv));
-  target += w[188] * (sum(append_row(a, v)));
-  target += w[189] * (sum(append_col(a, r)));
-  target += w[190] * (sd(r));
-  target += w[191] * (sum(eigenvectors_sym(S)[, 1].^2));
+  target += w[176] * (modified_bessel_first_kind(1, p));
+  target += w[177] * (log_modified_bessel_first_kind(1, p));
+  target += w[178] * (sum(abs(v)));
+  target += w[179] * (choose(5, 2)*a);
+  target += w[180] * (sum(logit(uv)));
+  target += w[181] * (mean(A));
+  target += w[182] * (sum(transpose(A)*v));
+  target += w[183] * (log_sum_exp(A));
+  target += w[184] * (sum(linspaced_row_vector(3, 0, 1).*r));
+  target += w[185] * (std_normal_qf(u));
+  target += w[186] * (std_normal_log_qf(log(u)));
+  target += w[187] * (cumulative_sum(v)[2]);
+  target += w[188] * (sum(softmax(to_vector({a, p, q}))));
+  target += w[189] * (sum(to_array_1d(A)));
+  target += w[190] * (dot_product(rows_dot_self(A), dv));
+  target += w[191] * (sum(append_row(a, v)));
+  target += w[192] * (sum(append_col(a, r)));
+  target += w[193] * (sd(r));
+  target += w[194] * (rank(dv, 2)*a);
+  target += w[195] * (sum(eigenvectors_sym(S)[, 1].^2));
+  target += w[196] * (lmgamma(3, p+3));
 }
