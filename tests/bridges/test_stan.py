@@ -33,7 +33,8 @@ Array = np.ndarray[Any, Any]
 FOLDER = Path(__file__).parents[1] / "data" / "stan"
 APPROXIMATE = ("approximate", "ratings", "truncated")  # they have functions of which Stan computes fewer digits
 REFUSED = "lotka_volterra"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.stan") if path.stem not in (REFUSED, *APPROXIMATE))
+REFUSED_LATER = "parameter_loop"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.stan") if path.stem not in (REFUSED, REFUSED_LATER, *APPROXIMATE))
 BATCHED = ("capture_recapture", "logistic_loop", "mixture_of_k", "survival", "topics", "zero_inflated")
 SCHOOLS = "eight_schools_noncentered"
 
@@ -307,6 +308,14 @@ def test_refused_functions_are_listed_with_their_lines() -> None:
     assert "ode_rk45" in code_of(REFUSED).splitlines()[source.line - 1]
 
 
+def test_what_only_the_conversion_finds_is_refused_with_its_line() -> None:
+    model = Model(form.read(form_of(REFUSED_LATER)), {}, StanDialect(code_of(REFUSED_LATER), "steps.stan"))
+    with pytest.raises(sg.UnsupportedError, match="how often a loop turns depends on parameters") as caught:
+        declared(model)
+    assert caught.value.source is not None
+    assert "while (reached < 1)" in code_of(REFUSED_LATER).splitlines()[caught.value.source.line - 1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -363,7 +372,7 @@ def test_forms_are_those_that_stanli_gives() -> None:
     stanli = pytest.importorskip("stanli", reason="stanli is not installed")
     if not stanli.__version__.startswith("0.24."):
         pytest.skip(f"stanli is {stanli.__version__}")
-    for name in (*NAMES, *APPROXIMATE, REFUSED):
+    for name in (*NAMES, *APPROXIMATE, REFUSED, REFUSED_LATER):
         assert stanli.stan_to_mir(code_of(name)) == form_of(name), f"{name}: run tests/make_stan.py"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.errors import SourceLine
-from staticgrad.bridges.importer import Dialect, SourceBody
+from staticgrad.bridges.importer import Dialect, RefusedError, SourceBody
 from staticgrad.bridges.stan import counts, cumulative, densities, form, functions, making, matrices, multivariate
 from staticgrad.bridges.stan.data import bind
 from staticgrad.bridges.stan.elements import StanArray
@@ -25,6 +25,10 @@ from staticgrad.bridges.stan.transforms import Parameters
 from staticgrad.bridges.stan.values import Value, number, tensor
 from staticgrad.graph.graph import Tensor
 
+OPERATORS = {
+    "Less__": "<", "Leq__": "<=", "Greater__": ">", "Geq__": ">=", "Equals__": "==", "NEquals__": "!=", "Plus__": "+",
+    "Minus__": "-", "Times__": "*", "Divide__": "/", "PNot__": "!", "IntDivide__": "%/%", "Modulo__": "%",
+}  # fmt: skip
 TABLES = (counts, cumulative, densities, functions, making, matrices, multivariate)  # they fill the table
 
 
@@ -43,17 +47,26 @@ class StanDialect(Dialect):
         return node.name
 
     def source(self, node: Any) -> SourceLine | None:
-        """The first line of the source that has the function's name, or its distribution's after a tilde."""
-        name = getattr(node, "name", "")
-        stem = re.escape(re.sub(r"_l?(u?pdf|u?pmf|cdf|ccdf)$", "", name))
-        for at, line in enumerate(self.lines):
-            if name and re.search(rf"\b{re.escape(name)}\b|~\s*{stem}\s*\(", line):
-                return SourceLine(self.file, at + 1, "model")
-        return None
+        """The first line of the source that has the function's name, or its distribution's after a tilde; of an
+        operator the first one with most of the variables that it is of. Forms say no lines."""
+        parts = list(form.within(node)) if isinstance(node, Expr) else []
+        names = [part.name for part in parts if part.kind in (ExprKind.NAME, ExprKind.CALL)] or [node.name]
+        names = names[:1] if node.name and node.name not in OPERATORS else names
+        found = [sum(bool(re.search(_mention(name), line)) for name in names) for line in self.lines]
+        best = max(found, default=0)
+        return SourceLine(self.file, found.index(best) + 1, "model") if best else None
 
     def objects_to(self, node: Expr) -> Iterator[tuple[str, str]]:
         if node.library != 2 and (node.name not in FUNCTIONS or node.name in REFUSED):
             yield node.name, refused(node.name)
+
+
+def _mention(name: str) -> str:
+    """A pattern of the places where a line may have a function, a variable or an operator."""
+    if name in OPERATORS:
+        return re.escape(OPERATORS[name])
+    stem = re.escape(re.sub(r"_l?(u?pdf|u?pmf|cdf|ccdf)$", "", name))
+    return rf"\b{re.escape(name)}\b|~\s*{stem}\s*\("
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -119,7 +132,10 @@ class Model:
         """The log density of the unconstrained numbers ``x``, a vector."""
         scope = self._scope(self.data.variables)
         scope.parameter, scope.batches = Parameters(x), True
-        scope.run(self.program.log_prob)
+        try:
+            scope.run(self.program.log_prob)
+        except RefusedError as error:
+            raise error if error.node is None else self.dialect.refused_at(error.node, error) from error
         return tensor(scope.total())
 
     def quantities(self, x: Tensor) -> dict[str, Value]:
