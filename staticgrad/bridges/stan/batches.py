@@ -44,7 +44,13 @@ class LaneValue:
 
     @property
     def uniform(self) -> bool:
+        """True if it is the same for all turns."""
         return bool(np.all(self.data == self.data[:1]))
+
+    @property
+    def first(self) -> Value:
+        """The value of the first turn."""
+        return number(self.data[0])
 
     def split(self) -> TurnsDiffer:
         return TurnsDiffer([each.tobytes() for each in np.ascontiguousarray(self.data)])

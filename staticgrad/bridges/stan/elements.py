@@ -68,6 +68,10 @@ class StanArray:
             flat.write([at], value)
             self.value, self._pieces, self._joined = reshape(flat.whole(), self.shape), None, None
 
+    def shares(self, other: StanArray) -> bool:
+        """True if both are one value as a whole."""
+        return self._pieces is None and other._pieces is None and self.value is other.value
+
     def copy(self) -> StanArray:
         """A box of its own that now holds the same."""
         made = StanArray.__new__(StanArray)

@@ -263,7 +263,6 @@ def _merged(holds: Tensor, a: Any, b: Any) -> Any:
         raise RefusedError("a branch on a parameter assigns what differs between turns")
     if not isinstance(a, StanArray):
         return a if known(a, b) and a == b else where(holds, a, b)
-    same = a.value is b.value and a._pieces is None and b._pieces is None
-    if same or (known(a.whole(), b.whole()) and np.array_equal(a.whole(), b.whole(), equal_nan=True)):
+    if a.shares(b) or (known(a.whole(), b.whole()) and np.array_equal(a.whole(), b.whole(), equal_nan=True)):
         return a
     return StanArray(a.shape, a.integer, where(holds, a.whole(), b.whole()))

@@ -18,7 +18,7 @@ from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Expr, ExprKind, Leaf, StanFunction, Stmt
 from staticgrad.bridges.stan.indices import within
 from staticgrad.bridges.stan.table import refused
-from staticgrad.bridges.stan.values import Value, known, ndim, number, shape, where
+from staticgrad.bridges.stan.values import Value, known, ndim, shape, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -79,7 +79,7 @@ class Expressions(ABC):
     def value(self, expr: Expr) -> Value:
         """The value of an expression: known, or a tensor."""
         if self.lanes is not None and (by_turn := self.lanes.known(self, expr)) is not None:
-            return self.lanes.tensor(by_turn)
+            return by_turn.first if by_turn.uniform else self.lanes.tensor(by_turn)
         match expr.kind:
             case ExprKind.NAME:
                 found = self.variable(expr.name)
@@ -126,7 +126,7 @@ class Expressions(ABC):
         if isinstance(value, LaneValue):
             if not value.uniform:
                 raise value.split()
-            return number(value.data[0])
+            return value.first
         if isinstance(value, Tensor):
             raise RefusedError(f"{what} depends on parameters: {expr}", expr)
         return value
@@ -197,7 +197,7 @@ class Expressions(ABC):
         value = self.by_turn(expr)
         if isinstance(value, Tensor):
             raise RefusedError(f"an index depends on parameters: {expr}", expr)
-        return number(value.data[0]) if isinstance(value, LaneValue) and value.uniform else value
+        return value.first if isinstance(value, LaneValue) and value.uniform else value
 
     def _chosen(self, condition: Expr, yes: Expr, no: Expr) -> Value:
         holds = self.value(condition)
