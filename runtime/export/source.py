@@ -31,7 +31,8 @@ class ExportSource:
     ``has_ops`` says that there are ops among the fetches. ``types`` gives the types of the feeds; ``program`` the
     program for a target and a number of threads; ``with_gradient`` the source of the value and its gradient where a
     signature wants both, else the same; ``compile`` the source of other fetches and feeds in the session, whose state
-    is ``store``; ``region`` is what the program is made of.
+    is ``store``. ``region`` is what the program is made of; ``open_region`` the same for all sizes that are open, which
+    raises ``RangeError`` where it needs one known, or None where none is open.
     """
 
     feeds: tuple[Tensor, ...]
@@ -44,6 +45,7 @@ class ExportSource:
     with_gradient: Callable[[str, Tensor | None], ExportSource]
     compile: Callable[[Sequence[Tensor], Sequence[Tensor]], ExportSource]
     region: Callable[[], Region]
+    open_region: Callable[[], Region | None]
 
     def _export_source(self) -> ExportSource:
         return self

@@ -20,7 +20,7 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.base.extents import open_sizes, range_of
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import KEPT_PROGRAMS, Recent
-from staticgrad.base.types import Bindings, Symbol, TensorType, symbols_of
+from staticgrad.base.types import Bindings, Symbol, TensorType, bind, symbols_of
 from staticgrad.base.world import OutOfStepError
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.runtime.parts.locks import Lock
@@ -305,6 +305,26 @@ class Compiler:
         """The region of what computes ``fetches`` from feeds of these types, before any pass."""
         self.store.check_open()
         return self._region(fetches, feeds, options)
+
+    def open_region(
+        self,
+        fetches: Sequence[Tensor | Node],
+        feeds: Sequence[Tensor],
+        options: CompileOptions,
+        bindings: Bindings,
+        ranges: Ranges,
+    ) -> Region:
+        """The region of what computes ``fetches``, before any pass, for ranges of the sizes of feeds.
+
+        Raises:
+            RangeError: a size has to be known.
+        """
+        self.store.check_open()
+        with importing():
+            from staticgrad.compiler.regions.ranges import cut_for_ranges
+        types = {x: TensorType(bind(x.shape, bindings), x.dtype) for x in feeds}
+        numerics = options.check_numerics
+        return cut_for_ranges(self.store.graph, fetches, types, bindings, ranges, check_numerics=numerics).region
 
     def _region(
         self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], options: CompileOptions

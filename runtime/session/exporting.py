@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 
 from staticgrad.base import config
 from staticgrad.base.errors import StaticGradError
-from staticgrad.base.types import Shape
+from staticgrad.base.types import Shape, Symbol, symbols_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.runtime.export.source import ExportSource
+from staticgrad.runtime.running.binding import bind_sizes
 from staticgrad.runtime.session.programs import Programs
 
 if TYPE_CHECKING:
     from staticgrad.compiler.machine.target import Target
     from staticgrad.compiler.program.program import Program
+    from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.callers.cfunction import CFunction
     from staticgrad.runtime.callers.cfunction_text import SignatureName
+
+SOME_SIZE, MOST_SIZE = 2, 2**20  # of what is exported for all sizes: one, with which sizes are compared, and the bound
 
 
 def c_function(programs: Programs, executable: object, signature: SignatureName, wrt: Tensor | None) -> CFunction:
@@ -59,6 +63,22 @@ def with_gradient(
     return [value, *slopes], {feed: t.shape for feed, t in programs.latest_types(caller).items()}
 
 
+def _open_region(programs: Programs) -> Region | None:
+    """The region of a program for all sizes that were open when it was compiled; None where there were none.
+
+    Raises:
+        RangeError: a size has to be known.
+    """
+    feeds, shapes = programs.feeds, programs.latest_shapes
+    given = {} if shapes is None else bind_sizes(feeds, shapes)
+    open_ = [s for s in dict.fromkeys(s for x in feeds for s in symbols_of(x.shape)) if s not in programs.fixed]
+    if not open_:
+        return None
+    bindings: dict[Symbol, int] = {**dict.fromkeys(open_, SOME_SIZE), **{s: given[s] for s in programs.fixed}}
+    ranges = {s: (1, s.ends[-1] if s.ends else MOST_SIZE) if s in open_ else (n, n) for s, n in bindings.items()}
+    return programs.compiler.open_region(programs.fetched.wanted, feeds, programs.options, bindings, ranges)
+
+
 def export_source(
     programs: Programs,
     with_gradient: Callable[[str, Tensor | None], ExportSource],
@@ -83,4 +103,5 @@ def export_source(
         with_gradient=with_gradient,
         compile=compile,
         region=lambda: compiler.region(fetched.wanted, types(), programs.options),
+        open_region=lambda: _open_region(programs),
     )

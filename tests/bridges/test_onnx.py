@@ -426,6 +426,70 @@ def test_nets_go_out_and_in_again(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(again, ours, rtol=1e-4, atol=1e-5)
 
 
+OPEN: dict[str, Callable[[], tuple[sg.Tensor, sg.Tensor]]] = {}
+
+
+def opened(make: Callable[[], tuple[sg.Tensor, sg.Tensor]]) -> Callable[[], tuple[sg.Tensor, sg.Tensor]]:
+    """Enter a net whose input has open sizes, under its name."""
+    OPEN[make.__name__] = make
+    return make
+
+
+@opened
+def images() -> tuple[sg.Tensor, sg.Tensor]:
+    x = sg.placeholder((sg.dim("n"), 3, 8, 8), name="x")
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)
+    return x, nn.Sequential(*layers).eval()(x)
+
+
+@opened
+def sentences() -> tuple[sg.Tensor, sg.Tensor]:
+    x = sg.placeholder((sg.dim("n"), sg.dim("time"), 8), name="x")
+    return x, Attention()(x)
+
+
+@opened
+def turns() -> tuple[sg.Tensor, sg.Tensor]:
+    x = sg.placeholder((sg.dim("time"), sg.dim("n"), 6), name="x")
+    return x, nn.LSTM(6, 4)(x)[0]
+
+
+@opened
+def slices() -> tuple[sg.Tensor, sg.Tensor]:
+    x = sg.placeholder((sg.dim("n"), 4), name="x")
+    rows = sg.concat([x[1:] * sg.mean(x), x[:-1]]) + sg.reshape(
+        sg.arange(2 * x.shape[0] - 2, dtype=sg.float32), (-1, 1)
+    )
+    return x, sg.sort(rows, axis=0)
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_sizes_stay_open(name: str, tmp_path: Path) -> None:
+    with sg.Graph() as g:
+        x, y = OPEN[name]()
+    exe, path = sg.Session(g, seed=3).compile(y, x), tmp_path / "net.onnx"
+    model = staticgrad.onnx.save(path, exe)  # before any call
+    assert "n" in [each.dim_param for each in model.graph.input[0].type.tensor_type.shape.dim]
+    ready, rng = session_of(path), np.random.default_rng(2)
+    for count in (2, 5):
+        array = rng.normal(size=[size if isinstance(size, int) else count + k for k, size in enumerate(x.shape)])
+        array = array.astype(np.float32)
+        np.testing.assert_allclose(ready.run(None, {"x": array})[0], exe(array), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_has_to_be_known_is_that_of_the_latest_call(tmp_path: Path) -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((None, None), name="x")
+        exe = sg.Session(g).compile(nn.max_pool2d(sg.reshape(x, (1, 1, *x.shape)), 2), x)
+    with pytest.raises(sg.GraphError, match="sizes of the feeds are open and there was no call yet"):
+        staticgrad.onnx.save(tmp_path / "net.onnx", exe)
+    array = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    expected = exe(array)
+    model = staticgrad.onnx.save(tmp_path / "net.onnx", exe)
+    np.testing.assert_array_equal(session_of(tmp_path / "net.onnx").run(None, {"x": array})[0], expected)
+    assert [each.dim_value for each in model.graph.input[0].type.tensor_type.shape.dim] == [6, 4]
+
+
 def _digits(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return rng.normal(size=shape).astype(np.float32), rng.integers(0, 3, shape[0])
@@ -453,7 +517,8 @@ def test_onnx_runtime_trains_to_our_losses(name: str, tmp_path: Path) -> None:
     shape, make, optimizer = TRAINED[name]
     images, labels = _digits(shape)
     with sg.Graph() as g:
-        x, t = sg.placeholder(shape, name="x"), sg.placeholder((shape[0],), sg.int64, name="t")
+        batch = sg.dim("batch")
+        x, t = sg.placeholder((batch, *shape[1:]), name="x"), sg.placeholder((batch,), sg.int64, name="t")
         net = make()
         loss = sg.identity(nn.cross_entropy(net(x), t), name="loss")
         step = optimizer().minimize(loss)
@@ -461,10 +526,12 @@ def test_onnx_runtime_trains_to_our_losses(name: str, tmp_path: Path) -> None:
     exe, path = sess.compile([loss, step], [x, t]), tmp_path / "step.onnx"
     model = staticgrad.onnx.save(path, exe)
     state = json.loads({each.key: each.value for each in model.metadata_props}["staticgrad.state"])
-    ready, feed = session_of(path), {"x": images, "t": labels}
+    ready, feed = session_of(path), dict[str, Any]()
     outputs = [each.name for each in ready.get_outputs()]
     for turn in range(STEPS):
-        ours = exe(images, labels)[0]
+        count = shape[0] - turn % 2  # the size of the batch is open
+        feed |= {"x": images[:count], "t": labels[:count]}
+        ours = exe(feed["x"], feed["t"])[0]
         found = dict(zip(outputs, ready.run(outputs, feed)))
         np.testing.assert_allclose(found["loss"], ours, rtol=2e-4, err_msg=f"step {turn}")
         feed |= {name: found[new] for name, new in state.items()}

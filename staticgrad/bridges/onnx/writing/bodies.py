@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from staticgrad.base.errors import UnsupportedOp
+from staticgrad.base.extents import is_open
 from staticgrad.base.types import bool_, int64
 from staticgrad.bridges.onnx.writing.ops import COMPOSED, WRITERS
 from staticgrad.bridges.onnx.writing.scalars import elementwise
@@ -81,8 +82,8 @@ class Walk:
         infos = []
         for value, type_ in zip(outputs, types, strict=True):
             own = writer.add("Identity", [value], value.dtype)
-            infos.append(_info(own.name, type_))
-        return helper.make_graph(writer.nodes, writer.name("body"), [_info(v.name, t) for v, t in inputs], infos)
+            infos.append(info(own.name, type_))
+        return helper.make_graph(writer.nodes, writer.name("body"), [info(v.name, t) for v, t in inputs], infos)
 
     def _branch(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         types = [y.type for y in node.outputs]
@@ -105,7 +106,6 @@ class Walk:
 
     def _scan(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
         attrs, writer = node.attrs, GraphWriter(self.writer)
-        length = int(attrs.length)
         carries, rest = operands[: attrs.carries], operands[attrs.carries :]
         rows, captured = rest[: attrs.sequences], rest[attrs.sequences :]
         feeds = attrs.body.feeds
@@ -116,7 +116,7 @@ class Walk:
         types = [*(x.type for x in feeds[1 : 1 + attrs.carries]), feeds[0].type,
                  *(x.type for x in feeds[1 + attrs.carries : len(given)])]  # fmt: skip
         graph = self._graph(writer, list(zip(order, types)), results, [x.type for x in attrs.body.fetches])
-        turns = self.writer.constant(np.arange(length, dtype=np.int64))
+        turns = self.writer.line(attrs.length, np.int64)
         back, count, stacked = int(attrs.reverse), attrs.sequences + 1, len(results) - attrs.carries
         return self.writer.several(
             "Scan", [*carries, turns, *rows], [y.dtype for y in node.outputs], body=graph, num_scan_inputs=count,
@@ -147,10 +147,10 @@ class Walk:
         return w.several("Loop", [limit, begins, *carries, zero], dtypes, body=graph)
 
 
-def _info(name: str, type_: Any) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(
-        name, helper.np_dtype_to_tensor_dtype(type_.dtype), [int(n) for n in type_.shape]
-    )
+def info(name: str, type_: Any) -> onnx.ValueInfoProto:
+    """The message of a value's type; open sizes have a name."""
+    shape = [str(size) if is_open(size) else int(size) for size in type_.shape]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(type_.dtype), shape)
 
 
 def refusals(refused: Sequence[tuple[Node, str]]) -> list[UnsupportedOp]:

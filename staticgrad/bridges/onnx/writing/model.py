@@ -16,9 +16,12 @@ from onnx import helper, numpy_helper
 
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError, UnsupportedError
+from staticgrad.base.extents import OpenSizeError
 from staticgrad.base.files import replace
-from staticgrad.bridges.onnx.writing.bodies import Walk, refusals, simplified
+from staticgrad.bridges.onnx.writing.bodies import Walk, info, refusals, simplified
 from staticgrad.bridges.onnx.writing.text import GraphWriter, OnnxValue
+from staticgrad.compiler.regions.ranges import RangeError
+from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.runtime.export.source import Exportable, ExportSource
 
@@ -35,7 +38,8 @@ def save(path: str | os.PathLike[str], exe: Any) -> onnx.ModelProto:
     The model's inputs are the feeds, under their names, its outputs the fetches, under theirs. A variable that the
     program writes is an input as well, which may be left out (then it is the session's value), and its new value the
     output ``<name>.new``; the model's property ``"staticgrad.state"`` has these pairs as JSON. Checks of indices are
-    left to the runtime. Sizes are those of the latest call.
+    left to the runtime. Sizes that were open when it was compiled are open in the model, under their names, if no op
+    has to know one; else they are those of the latest call.
 
     Returns:
         The model that was written.
@@ -62,18 +66,33 @@ def save(path: str | os.PathLike[str], exe: Any) -> onnx.ModelProto:
 
 
 def model_of(source: ExportSource) -> onnx.ModelProto:
-    """The model of an executable.
+    """The model of an executable, for all sizes where that can be, else for those of the latest call.
 
     Raises:
         UnsupportedError: ops without a counterpart.
+        GraphError: sizes that have to be known and are not.
     """
-    region = simplified(source.region())
-    writer = GraphWriter()
+    try:
+        region = source.open_region()
+        if region is not None:
+            return written(source, region)
+    except (RangeError, OpenSizeError) as error:
+        try:
+            return written(source, source.region())
+        except GraphError as unknown:
+            raise unknown from error
+    return written(source, source.region())
+
+
+def written(source: ExportSource, region: Region) -> onnx.ModelProto:
+    """The model that a region is."""
+    region, writer = simplified(region), GraphWriter()
     inputs, values = [], dict[Tensor, OnnxValue]()
     for declared, x in zip(source.feeds, region.feeds, strict=True):
         value = values[x] = OnnxValue(writer.name(declared.op.name), x.dtype)
-        inputs.append(_info(value.name, x))
-    written = {node.attrs.key: node.outputs[0] for node in region.effects if node.op.name == "assign"}
+        inputs.append(info(value.name, x.type))
+        writer.open_sizes_at(value, x.shape)
+    updates = {node.attrs.key: node.outputs[0] for node in region.effects if node.op.name == "assign"}
     variables = [node for node in region.graph.nodes if node.op.name == "variable"]
     state: dict[str, str] = {}
     known: list[Any] = []
@@ -81,9 +100,9 @@ def model_of(source: ExportSource) -> onnx.ModelProto:
         key = node.attrs.key
         value = values[node.outputs[0]] = OnnxValue(writer.name(key), node.outputs[0].dtype)
         known.append(numpy_helper.from_array(source.store.read(key), value.name))
-        if key in written:
+        if key in updates:
             state[key] = value.name
-            inputs.append(_info(value.name, node.outputs[0]))
+            inputs.append(info(value.name, node.outputs[0].type))
     walk = Walk(writer, values, [])
     for node in region.graph.nodes:
         _step(walk, node)
@@ -95,7 +114,7 @@ def model_of(source: ExportSource) -> onnx.ModelProto:
     for declared, place in source.fetched:
         outputs.append(_output(writer, walk, declared.op.name, region.fetches[place]))
     pairs = {}
-    for key, x in written.items():
+    for key, x in updates.items():
         outputs.append(_output(writer, walk, NEW.format(key), x))
         if key in state:
             pairs[state[key]] = outputs[-1].name
@@ -117,8 +136,4 @@ def _step(walk: Walk, node: Node) -> None:
 def _output(writer: GraphWriter, walk: Walk, wanted: str, x: Tensor) -> onnx.ValueInfoProto:
     name = writer.name(wanted)
     writer.rename(walk.values[x], name)
-    return _info(name, x)
-
-
-def _info(name: str, x: Tensor) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), [int(n) for n in x.shape])
+    return info(name, x.type)

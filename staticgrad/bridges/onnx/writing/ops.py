@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.extents import is_open
 from staticgrad.base.types import bool_, int32, int64
 from staticgrad.bridges.onnx.writing.text import GraphWriter, OnnxValue
 from staticgrad.graph.graph import Node
@@ -35,11 +36,11 @@ def writes(*names: str) -> Callable[[Write], Write]:
 
 
 def _shape(node: Node, place: int = 0) -> tuple[int, ...]:
-    return tuple(int(size) for size in node.inputs[place].shape)
+    return tuple(node.inputs[place].shape)  # type: ignore[arg-type]
 
 
 def _result(node: Node) -> tuple[int, ...]:
-    return tuple(int(size) for size in node.outputs[0].shape)
+    return tuple(node.outputs[0].shape)  # type: ignore[arg-type]
 
 
 # -- sources, views ----------------------------------------------------------------------------------------------------
@@ -52,16 +53,21 @@ def constant(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
 
 @writes("full")
 def full(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    number = w.constant(np.asarray(node.attrs.value).astype(node.attrs.dtype))
-    return w.add("Expand", [number, w.numbers(_result(node))], number.dtype) if _result(node) else number
+    value, dtype, shape = node.attrs.value, node.attrs.dtype, _result(node)
+    if is_open(value):
+        number = w.cast(w.reshape(w.size(value), []), dtype)
+    else:
+        number = w.constant(np.asarray(value).astype(dtype))
+    return w.add("Expand", [number, w.numbers(shape)], number.dtype) if shape else number
 
 
 @writes("iota")
 def iota(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     shape, axis = _result(node), node.attrs.axis
-    line = w.constant(
-        np.arange(shape[axis]).astype(node.attrs.dtype).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    )
+    line = w.line(shape[axis], node.attrs.dtype)
+    if len(shape) == 1:
+        return line
+    line = w.reshape(line, [shape[axis] if a == axis else 1 for a in range(len(shape))])
     return w.add("Expand", [line, w.numbers(shape)], line.dtype)
 
 
@@ -88,8 +94,8 @@ def reshape(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
 @writes("slice")
 def slice_(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs = node.attrs
-    stops = [int(stop) if stop >= 0 else np.iinfo(np.int64).min + 1 for stop in attrs.stops]
-    return w.slice(xs[0], list(map(int, attrs.starts)), stops, attrs.steps, range(len(stops)))
+    stops = [stop if stop >= 0 else np.iinfo(np.int64).min + 1 for stop in attrs.stops]
+    return w.slice(xs[0], attrs.starts, stops, attrs.steps, range(len(stops)))
 
 
 @writes("concat")
@@ -108,7 +114,7 @@ def pad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
             shape[axis] *= gap + 1
             x = w.slice(w.reshape(x, shape), [0], [shape[axis] - gap], [1], [axis])
             shape[axis] -= gap
-    return w.pad(x, list(map(int, attrs.low)), list(map(int, attrs.high)), attrs.value)
+    return w.pad(x, attrs.low, attrs.high, attrs.value)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -279,10 +285,10 @@ def _in_front(axes: Sequence[int], ndim: int) -> list[int]:
     return [*axes, *(axis for axis in range(ndim) if axis not in axes)]
 
 
-def _stacked(w: GraphWriter, node: Node, indices: Sequence[OnnxValue], first: int) -> OnnxValue:
-    """Index tensors as rows of one."""
+def _stacked(w: GraphWriter, node: Node, indices: Sequence[OnnxValue], first: int, like: Sequence[int]) -> OnnxValue:
+    """Index tensors as rows of one, in the shape with which a tensor of the shape ``like`` begins."""
     shapes = [_shape(node, first + k) for k in range(len(indices))]
-    shape = np.broadcast_shapes(*shapes)
+    shape = tuple(like[: len(shapes[0])])
     columns = [w.add("Expand", [x, w.numbers(shape)], int64) if own != shape else x for x, own in zip(indices, shapes)]
     columns = [w.reshape(x, [*shape, 1]) for x in columns]
     return columns[0] if len(columns) == 1 else w.add("Concat", columns, int64, axis=len(shape))
@@ -293,13 +299,13 @@ def gather(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     x = w.transpose(xs[0], _in_front(node.attrs.axes, len(_shape(node))))
     if len(xs) == 2:
         return w.add("Gather", [x, xs[1]], x.dtype, axis=0)
-    return w.add("GatherND", [x, _stacked(w, node, xs[1:], 1)], x.dtype)
+    return w.add("GatherND", [x, _stacked(w, node, xs[1:], 1, _result(node))], x.dtype)
 
 
 @writes("scatter_add")
 def scatter_add(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     order = _in_front(node.attrs.axes, len(_shape(node)))
     base, updates, *indices = xs
-    moved, places = w.transpose(w.widened(base), order), _stacked(w, node, indices, 2)
+    moved, places = w.transpose(w.widened(base), order), _stacked(w, node, indices, 2, _shape(node, 1))
     added = w.add("ScatterND", [moved, places, w.widened(updates)], moved.dtype, reduction="add")
     return w.cast(w.transpose(added, np.argsort(order).tolist()), base.dtype)

@@ -6,13 +6,15 @@ time) and ``ops.py``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from staticgrad.base.extents import OpenSizeError, Ratio, extent_of, is_open
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import bool_, float32, float64, int8, int32, int64, uint8, uint32, uint64
 
@@ -38,6 +40,8 @@ class GraphWriter:
 
     def __init__(self, outer: GraphWriter | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
+        self._outer = outer
+        self._sizes: dict[Any, OnnxValue] = {}  # of the outermost graph: vectors of one open size
         self.initializers: list[onnx.TensorProto] = outer.initializers if outer is not None else []
         self._constants: dict[tuple[Any, ...], OnnxValue] = outer._constants if outer is not None else {}
         self._names: set[str] = outer._names if outer is not None else set()
@@ -77,8 +81,43 @@ class GraphWriter:
             self._constants[key] = value
         return self._constants[key]
 
+    def open_sizes_at(self, value: OnnxValue, shape: Sequence[Any]) -> None:
+        """Take note of an input whose shape has open sizes, by which these are known in a run."""
+        for axis, size in enumerate(shape):
+            if is_open(size) and size not in self._sizes:
+                self._sizes[size] = self.add("Shape", [value], int64, start=axis, end=axis + 1)
+
+    def size(self, extent: int) -> OnnxValue:
+        """A vector of int64 with the number that a size is in a run.
+
+        Raises:
+            OpenSizeError: no shape of an input says it.
+        """
+        if self._outer is not None:
+            return self._outer.size(extent)
+        if not is_open(extent):
+            return self.constant(np.array([extent], np.int64), "numbers")
+        if extent not in self._sizes:
+            terms = [self._product(factor, monomial) for monomial, factor in cast(Any, extent).terms]
+            self._sizes[extent] = functools.reduce(lambda a, b: self.add("Add", [a, b], int64), terms)
+        return self._sizes[extent]
+
+    def _product(self, factor: int, atoms: Sequence[Any]) -> OnnxValue:
+        values = [self.constant(np.array([factor], np.int64), "numbers")] if factor != 1 or not atoms else []
+        for atom in atoms:
+            if isinstance(atom, Ratio):
+                pair = [self.size(atom.numerator), self.size(atom.denominator)]
+                values.append(self.add("Mod" if atom.rest else "Div", pair, int64))
+            elif extent_of(atom) in self._sizes:
+                values.append(self._sizes[extent_of(atom)])
+            else:
+                raise OpenSizeError(f"no shape of an input is {atom}", extent_of(atom))
+        return functools.reduce(lambda a, b: self.add("Mul", [a, b], int64), values)
+
     def numbers(self, values: Sequence[int]) -> OnnxValue:
-        """A vector of int64."""
+        """A vector of int64; open sizes are those of a run."""
+        if any(map(is_open, values)):
+            return self.add("Concat", [self.size(value) for value in values], int64, axis=0)
         return self.constant(np.array(values, np.int64).reshape(len(values)), "numbers")
 
     def rename(self, value: OnnxValue, name: str) -> None:
@@ -90,6 +129,14 @@ class GraphWriter:
     def cast(self, x: OnnxValue, dtype: Any) -> OnnxValue:
         dtype = np.dtype(dtype)
         return x if x.dtype == dtype else self.add("Cast", [x], dtype, to=helper.np_dtype_to_tensor_dtype(dtype))
+
+    def line(self, count: int, dtype: Any) -> OnnxValue:
+        """0, 1, … up to a size."""
+        if not is_open(count):
+            return self.constant(np.arange(count).astype(dtype))
+        end = self.reshape(self.size(count), [])
+        zero, one = (self.constant(np.array(number, np.int64)) for number in (0, 1))
+        return self.cast(self.add("Range", [zero, end, one], int64), dtype)
 
     def wide(
         self, operator: str, inputs: Sequence[OnnxValue], others: Sequence[OnnxValue] = (), **how: Any
@@ -115,7 +162,7 @@ class GraphWriter:
         return y if dtype != uint64 else self.add("BitwiseXor", [y, self.constant(TOP_BIT)], uint64)
 
     def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
-        if 0 in shape:
+        if any(size == 0 for size in shape if not is_open(size)):
             return self.add("Reshape", [x, self.numbers(shape)], x.dtype, allowzero=1)
         return self.add("Reshape", [x, self.numbers(shape)], x.dtype)
 
