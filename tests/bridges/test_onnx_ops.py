@@ -21,9 +21,20 @@ import staticgrad.onnx  # noqa: E402
 UNWRITTEN = {  # ops that ONNX has no counterpart for, and that are not composed of others that it has
     *("random_uniform", "random_key", "random_turn", "bucket", "linear_recurrence", "pow"),
     *("cumulative_prod", "cumulative_max", "cumulative_min", "logcumsumexp"),
-    *("erfinv", "gammainc", "gammaincc", "gammainc_by_a", "betainc", "betainc_by_shape", "iv", "ive"),
+    *("erfinv", "zeta", "gammainc", "gammaincc", "gammainc_by_a", "betainc", "betainc_by_shape", "iv", "ive"),
     *("bitcast", "clz", "popcount", "nextafter"),
-    *("triangular_solve", "cholesky_factor", "cholesky", "lu_factor", "solve", "slogdet", "expm", "householder", "qr"),
+    *(
+        "triangular_solve",
+        "cholesky_factor",
+        "cholesky",
+        "lu_factor",
+        "lu",
+        "solve",
+        "slogdet",
+        "expm",
+        "householder",
+        "qr",
+    ),
     *("cofactors", "jacobi_svd", "svd", "spectral_norm", "spectral_norm_slope", "pinv", "symmetric_eigen", "eigh"),
     *("matrix_function", "matrix_function_slope", "matrix_function_curvature"),
 }

@@ -45,6 +45,9 @@ class Walk:
         """Write a node. One without a counterpart is noted, and the walk goes on."""
         if node.op.name in LEFT_OUT or all(y in self.values for y in node.outputs):
             return
+        if node.outputs and all(not any(map(is_open, y.shape)) and y.size == 0 for y in node.outputs):
+            self.values |= {y: self._empty(y) for y in node.outputs}
+            return
         operands = [self.values[x] for x in node.inputs]
         try:
             results = self._written(node, operands)
@@ -52,6 +55,10 @@ class Walk:
             self.refused.append((node, str(error)))
             results = [OnnxValue(self.writer.name("refused"), y.dtype) for y in node.outputs]
         self.values.update(zip(node.outputs, [results] if isinstance(results, OnnxValue) else results, strict=True))
+
+    def _empty(self, y: Tensor) -> OnnxValue:
+        """A value without elements."""
+        return self.writer.constant(np.zeros([int(size) for size in y.shape], y.dtype))
 
     def _written(self, node: Node, operands: Sequence[OnnxValue]) -> OnnxValue | Sequence[OnnxValue]:
         name = node.op.name
@@ -117,6 +124,8 @@ class Walk:
                  *(x.type for x in feeds[1 + attrs.carries : len(given)])]  # fmt: skip
         graph = self._graph(writer, list(zip(order, types)), results, [x.type for x in attrs.body.fetches])
         turns = self.writer.line(attrs.length, np.int64)
+        if not is_open(attrs.length) and attrs.length == 0:
+            return [*carries, *(self._empty(y) for y in node.outputs[attrs.carries :])]
         back, count, stacked = int(attrs.reverse), attrs.sequences + 1, len(results) - attrs.carries
         return self.writer.several(
             "Scan", [*carries, turns, *rows], [y.dtype for y in node.outputs], body=graph, num_scan_inputs=count,

@@ -292,6 +292,19 @@ def elementwise(writer: GraphWriter, node: Any, operands: Sequence[OnnxValue]) -
     """The result of an elementwise op."""
     if not operands:
         raise Unwritable("its numbers are made of the session's seed")
+    start, (output,) = len(writer.nodes), node.outputs
     result: OnnxValue = node.op.scalar(OnnxBuilder(writer), node.attrs, *operands)
-    assert result.dtype == node.outputs[0].dtype, (node, result)
-    return result
+    assert result.dtype == output.dtype, (node, result)
+    read = _read_by(result, writer.nodes[start:])
+    if all(y.name in read for x, y in zip(node.inputs, operands, strict=True) if x.ndim):
+        return result
+    return writer.add("Expand", [result, writer.numbers(output.shape)], result.dtype)  # one that it ignores is larger
+
+
+def _read_by(result: OnnxValue, nodes: Sequence[Any]) -> set[str]:
+    """The names that a value is made of by nodes, the latest of which is last."""
+    read = {result.name}
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.output):
+            read.update(node.input)
+    return read
