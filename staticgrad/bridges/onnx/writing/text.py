@@ -41,7 +41,8 @@ class GraphWriter:
     def __init__(self, outer: GraphWriter | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._outer = outer
-        self._sizes: dict[Any, OnnxValue] = {}  # of the outermost graph: vectors of one open size
+        self._inputs: dict[int, tuple[OnnxValue, int]] = {}  # by an open size: an input, and its axis of this size
+        self._sizes: dict[int, OnnxValue] = {}  # of the outermost graph: vectors of one number
         self.initializers: list[onnx.TensorProto] = outer.initializers if outer is not None else []
         self._constants: dict[tuple[Any, ...], OnnxValue] = outer._constants if outer is not None else {}
         self._names: set[str] = outer._names if outer is not None else set()
@@ -84,8 +85,8 @@ class GraphWriter:
     def open_sizes_at(self, value: OnnxValue, shape: Sequence[Any]) -> None:
         """Take note of an input whose shape has open sizes, by which these are known in a run."""
         for axis, size in enumerate(shape):
-            if is_open(size) and size not in self._sizes:
-                self._sizes[size] = self.add("Shape", [value], int64, start=axis, end=axis + 1)
+            if is_open(size):
+                self._inputs.setdefault(size, (value, axis))
 
     def size(self, extent: int) -> OnnxValue:
         """A vector of int64 with the number that a size is in a run.
@@ -97,7 +98,10 @@ class GraphWriter:
             return self._outer.size(extent)
         if not is_open(extent):
             return self.constant(np.array([extent], np.int64), "numbers")
-        if extent not in self._sizes:
+        if extent not in self._sizes and extent in self._inputs:
+            value, axis = self._inputs[extent]
+            self._sizes[extent] = self.add("Shape", [value], int64, start=axis, end=axis + 1)
+        elif extent not in self._sizes:
             terms = [self._product(factor, monomial) for monomial, factor in cast(Any, extent).terms]
             self._sizes[extent] = functools.reduce(lambda a, b: self.add("Add", [a, b], int64), terms)
         return self._sizes[extent]
@@ -108,8 +112,8 @@ class GraphWriter:
             if isinstance(atom, Ratio):
                 pair = [self.size(atom.numerator), self.size(atom.denominator)]
                 values.append(self.add("Mod" if atom.rest else "Div", pair, int64))
-            elif extent_of(atom) in self._sizes:
-                values.append(self._sizes[extent_of(atom)])
+            elif extent_of(atom) in self._inputs:
+                values.append(self.size(extent_of(atom)))
             else:
                 raise OpenSizeError(f"no shape of an input is {atom}", extent_of(atom))
         return functools.reduce(lambda a, b: self.add("Mul", [a, b], int64), values)
