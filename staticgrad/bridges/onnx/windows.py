@@ -189,9 +189,12 @@ def max_pool(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
     found = geometry(node, node.attr("kernel_shape"), x.shape[2:])
     even, rank = all(a == b and 2 * a <= k for (a, b), k in zip(found.pads, found.kernel)), len(found.kernel)
     if even and len(node.outputs) == 1 and rank < 4:
-        pools: tuple[Any, ...] = (o.max_pool1d, o.max_pool2d, o.max_pool3d)
-        places = tuple(found.kernel), tuple(found.strides), tuple(a for a, _ in found.pads), tuple(found.dilations)
-        return [cast(pools[rank - 1](wide, *places, bool(node.attr("ceil_mode", 0))), x.dtype)]
+        pool: Any = (o.max_pool1d, o.max_pool2d, o.max_pool3d)[rank - 1]
+        low = tuple(a for a, _ in found.pads)
+        y = pool(
+            wide, tuple(found.kernel), tuple(found.strides), low, tuple(found.dilations), bool(node.attr("ceil_mode"))
+        )
+        return [cast(y, x.dtype)]
     pads = _with_overhang(node, found, x.shape[2:])
     if len(node.outputs) > 1 and node.outputs[1]:
         y, places = _with_positions(wide, found, pads, node.attr("storage_order", 0))
