@@ -262,6 +262,7 @@ def load(path_or_model: Any) -> OnnxModule:
             count, before anything is declared.
 
     Example:
+        >>> import staticgrad.onnx
         >>> from onnx import parser
         >>> model = parser.parse_model('<ir_version: 8, opset_import: ["": 18]> m (float[n, 3] x) => (float[n, 2] y)'
         ...     '<float[3, 2] w = {1, 2, 3, 4, 5, 6}> { p = MatMul(x, w) y = Relu(p) }')

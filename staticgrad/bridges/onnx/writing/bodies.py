@@ -43,7 +43,7 @@ class Walk:
 
     def node(self, node: Node) -> None:
         """Write a node. One without a counterpart is noted, and the walk goes on."""
-        if node.op.name in LEFT_OUT or all(y in self.values for y in node.outputs):
+        if node.op.name in LEFT_OUT or (node.outputs and all(y in self.values for y in node.outputs)):
             return
         if node.outputs and all(not any(map(is_open, y.shape)) and y.size == 0 for y in node.outputs):
             self.values |= {y: self._empty(y) for y in node.outputs}

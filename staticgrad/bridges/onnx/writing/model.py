@@ -50,6 +50,7 @@ def save(path: str | os.PathLike[str], exe: Any) -> onnx.ModelProto:
 
     Example:
         >>> import pathlib, tempfile
+        >>> import staticgrad.onnx
         >>> x, w = sg.placeholder((2, 3), name="x"), sg.Variable(np.ones((3, 1), np.float32), name="w")
         >>> exe = sg.Session().compile(sg.exp(x @ w), x)
         >>> with tempfile.TemporaryDirectory() as folder:
