@@ -20,7 +20,7 @@ from staticgrad.base.errors import GraphError
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, traced
-from staticgrad.bridges.numpy.modules import outward
+from staticgrad.bridges.numpy.pairs import of_tensor
 from staticgrad.bridges.numpy.rebuild import Rebuilding
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import graph_of
@@ -80,7 +80,7 @@ def _given(rebuilding: Rebuilding, x: Any) -> Any:
     if value is None:
         if not all(isinstance(size, int) for size in x.shape):
             raise GraphError(f"numpy: expected known sizes, actual {x.name!r} {x.type}", source=x.source)
-        return outward(x)
+        return of_tensor(x)
     return traced(value.copy() if isinstance(value, np.ndarray) else value, x)
 
 

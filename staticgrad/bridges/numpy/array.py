@@ -40,6 +40,11 @@ def enter(handlers: Handlers) -> None:
     _handlers[:] = [handlers]
 
 
+def call(function: Any, *arguments: Any, **named: Any) -> Any:
+    """The result of a function of NumPy."""
+    return _handlers[0].function(function, arguments, named)
+
+
 def _binary(ufunc: np.ufunc, apply: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], ...]:
     """The methods of an operator, of the one with operands swapped, and of the one in place."""
 

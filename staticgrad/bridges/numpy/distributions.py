@@ -16,22 +16,9 @@ import numpy as np
 from staticgrad.base.frozen import frozen
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import arrays_in, is_traced, known, value_of
-from staticgrad.bridges.numpy.calls import call
+from staticgrad.bridges.numpy.namespace import linalg, n
 
 Function = Callable[..., Any]
-
-
-class Numpy:
-    """NumPy's functions and SciPy's special ones, of traced arrays."""
-
-    def __getattr__(self, name: str) -> Function:
-        import scipy.special
-
-        real = getattr(np, name, None) or getattr(scipy.special, name)
-        return lambda *arguments, **named: call(real, arguments, named)
-
-
-n = Numpy()
 
 
 @frozen
@@ -157,8 +144,8 @@ def _normal_of_several(x: Any, mean: Any = 0.0, cov: Any = 1.0, **_: Any) -> Any
     size = 1 if not apart.ndim else apart.shape[-1]
     cov = cov * np.eye(size) if not np.ndim(value_of(cov)) else cov
     flat = apart.reshape(-1, size)
-    squares = (flat * call(np.linalg.solve, (cov, flat.T), {}).T).sum(axis=1)
-    found = -(squares + call(np.linalg.slogdet, (cov,), {})[1]) / 2 - size * _LOG_ROOT
+    squares = (flat * linalg.solve(cov, flat.T).T).sum(axis=1)
+    found = -(squares + linalg.slogdet(cov)[1]) / 2 - size * _LOG_ROOT
     return found.reshape(apart.shape[:-1])[()]
 
 

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, Unconverted, call, enter, tensor_of
+from staticgrad.bridges.numpy.namespace import linalg, n
+from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, Unconverted, common, enter, tensor_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+FUNCTIONS |= {
+    "numpy.linalg.cholesky": lambda x, *, upper=False: o.cholesky(_float(x), upper=upper),
+    "scipy.linalg.cholesky": lambda x, lower=False, **_: o.cholesky(_float(x), upper=not lower),
+    "numpy.linalg.vector_norm": lambda x, **named: o.vector_norm(_float(x), **named),
+    "numpy.linalg.matrix_norm": lambda x, **named: o.matrix_norm(_float(x), **named),
+    "numpy.linalg.matrix_power": lambda x, count: o.matrix_power(x, count),
+    "numpy.linalg.trace": lambda x, *, offset=0, dtype=None: o.trace(x, offset=offset),
+    "numpy.linalg.multi_dot": lambda xs, **_: functools.reduce(o.matmul, common(*xs)),
+    "numpy.linalg.svd": lambda x, full_matrices=True, compute_uv=True, **_: (
+        o.svd(_float(x), full_matrices=full_matrices) if compute_uv else o.svdvals(_float(x))
+    ),
+}
+FUNCTIONS["scipy.linalg.svd"] = FUNCTIONS["numpy.linalg.svd"]
 
 
 def _path(*names: str) -> Callable[[F], F]:
@@ -36,16 +53,6 @@ for _home, _names in {
 }.items():
     for _name in _names:
         FUNCTIONS[f"{_home}.{_name}"] = lambda x, *_, name=_name, **__: getattr(o, name)(_float(x))
-
-
-@_path("numpy.linalg.cholesky")
-def _cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
-    return o.cholesky(_float(x), upper=upper)
-
-
-@_path("scipy.linalg.cholesky")
-def _scipy_cholesky(x: Tensor, lower: bool = False, **_: Any) -> Tensor:
-    return o.cholesky(_float(x), upper=not lower)
 
 
 @_path("scipy.linalg.cho_factor")
@@ -112,11 +119,6 @@ def _scipy_qr(x: Tensor, overwrite_a: bool = False, lwork: Any = None, mode: str
     return o.qr(_float(x), mode="complete" if mode == "full" else "reduced")
 
 
-@_path("numpy.linalg.svd", "scipy.linalg.svd")
-def _svd(x: Tensor, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
-    return o.svd(_float(x), full_matrices=full_matrices) if compute_uv else o.svdvals(_float(x))
-
-
 @_path("numpy.linalg.norm", "scipy.linalg.norm")
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, **_: Any) -> Tensor:
     t = _float(x)
@@ -131,40 +133,12 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, **_
     return o.expand_dims(o.expand_dims(moved, axis=min(axes)), axis=max(axes)) if keepdims else moved
 
 
-@_path("numpy.linalg.vector_norm")
-def _vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    return o.vector_norm(_float(x), axis, keepdims=keepdims, ord=ord)
-
-
-@_path("numpy.linalg.matrix_norm")
-def _matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    return o.matrix_norm(_float(x), keepdims=keepdims, ord=ord)
-
-
-@_path("numpy.linalg.matrix_power")
-def _matrix_power(x: Tensor, n: int) -> Tensor:
-    return o.matrix_power(x, n)
-
-
-@_path("numpy.linalg.trace")
-def _trace(x: Tensor, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    return o.trace(x, offset=offset)
-
-
 @_path("numpy.linalg.cond")
 def _cond(x: Tensor, p: Any = None) -> Tensor:
     if p not in (None, 2):
         raise Unconverted("only the condition number by the 2-norm is converted")
     values = o.svdvals(_float(x))
     return values[..., 0] / values[..., -1]
-
-
-@_path("numpy.linalg.multi_dot")
-def _multi_dot(xs: Any, **_: Any) -> Tensor:
-    found = tensor_of(xs[0])
-    for x in xs[1:]:
-        found = o.matmul(found, tensor_of(x))
-    return found
 
 
 @_path("scipy.linalg.block_diag")
@@ -188,19 +162,19 @@ def _lstsq(a: Any, b: Any, *_: Any, **__: Any) -> Any:
     """By the normal equations of QR, for matrices of full rank with no fewer rows than columns."""
     if a.shape[0] < a.shape[1]:
         raise Unconverted("np.linalg.lstsq of fewer equations than unknowns")
-    q, r = call(np.linalg.qr, (a,), {})
-    x = call(np.linalg.solve, (r, q.T @ b), {})
+    q, r = linalg.qr(a)
+    x = linalg.solve(r, q.T @ b)
     rest = ((b - a @ x) ** 2).sum(0)
     rest = rest.reshape(-1) if a.shape[0] > a.shape[1] else np.zeros(0)
-    values = call(np.linalg.svd, (a,), {"compute_uv": False})
+    values = linalg.svd(a, compute_uv=False)
     return x, rest, a.shape[1], values
 
 
 @enter(WRITTEN, "numpy.polyfit")
 def _polyfit(x: Any, y: Any, degree: int, **_: Any) -> Any:
-    powers = call(np.vander, (x, degree + 1), {})
-    scale = call(np.sqrt, ((powers * powers).sum(0),), {})
-    found = call(np.linalg.lstsq, (powers / scale, y), {})[0]
+    powers = n.vander(x, degree + 1)
+    scale = n.sqrt((powers * powers).sum(0))
+    found = linalg.lstsq(powers / scale, y)[0]
     return (found.T / scale).T
 
 
@@ -208,10 +182,10 @@ def _polyfit(x: Any, y: Any, degree: int, **_: Any) -> Any:
 def _solve_banded(bands: Any, ab: Any, b: Any, **_: Any) -> Any:
     """By the full matrix."""
     lower, upper = bands
-    n = ab.shape[1]
-    full: Any = np.zeros((n, n))
+    size = ab.shape[1]
+    full: Any = np.zeros((size, size))
     for row in range(lower + upper + 1):
         k = upper - row
-        band = ab[row, max(k, 0) : n + min(k, 0)]
-        full = full + call(np.diag, (band, k), {})
-    return call(np.linalg.solve, (full, b), {})
+        band = ab[row, max(k, 0) : size + min(k, 0)]
+        full = full + n.diag(band, k)
+    return linalg.solve(full, b)

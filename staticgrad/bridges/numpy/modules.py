@@ -18,11 +18,15 @@ import numpy as np
 
 from staticgrad.base import nests
 from staticgrad.bridges.numpy import choices, matrices, reductions, shapes, special, statistics, trace, ufuncs
-from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, traced, value_of
-from staticgrad.bridges.numpy.calls import FUNCTIONS, WRITTEN, call, call_ufunc, register
+from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, value_of
+from staticgrad.bridges.numpy.calls import call
 from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
-from staticgrad.graph.graph import Tensor
+from staticgrad.bridges.numpy.elementwise import call_ufunc
+from staticgrad.bridges.numpy.moves import ORDERED, PERMUTED, PLACED
+from staticgrad.bridges.numpy.namespace import n
+from staticgrad.bridges.numpy.pairs import of_tensor
+from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, register
 
 TABLES = (choices, matrices, reductions, shapes, special, statistics, ufuncs)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
@@ -31,7 +35,9 @@ _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "s
 
 @functools.cache
 def _paths_of(home: str) -> tuple[str, ...]:
-    return tuple(path for path in [*FUNCTIONS, *WRITTEN] if path.rpartition(".")[0] == home)
+    return tuple(
+        path for path in {*FUNCTIONS, *WRITTEN, *ORDERED, *PERMUTED, *PLACED} if path.rpartition(".")[0] == home
+    )
 
 
 def _register(module: ModuleType) -> None:
@@ -119,7 +125,7 @@ class StaticgradStandIn:
 
         def declare(*arguments: Any, **named: Any) -> Any:
             tensors = [_inward(x) for x in arguments]
-            return nests.map(outward, found(*tensors, **{key: _inward(x) for key, x in named.items()}))
+            return nests.map(of_tensor, found(*tensors, **{key: _inward(x) for key, x in named.items()}))
 
         return declare
 
@@ -127,16 +133,8 @@ class StaticgradStandIn:
 def _inward(nest: Any) -> Any:
     """Tensors in the place of arrays; functions take tensors and give them."""
     if isinstance(nest, FunctionType):
-        return lambda *xs, **named: _inward(nest(*nests.map(outward, xs), **named))
+        return lambda *xs, **named: _inward(nest(*nests.map(of_tensor, xs), **named))
     return nests.map(lambda x: x.tensor() if type(x) is TracedArray else x, nest)
-
-
-def outward(x: Any) -> Any:
-    """The array of a tensor that no example has a value for."""
-    if not isinstance(x, Tensor):
-        return x
-    value = np.ones([int(size) for size in x.shape], x.dtype)
-    return traced(value if value.ndim else value[()], x, False)
 
 
 class ModuleStandIn:
@@ -200,7 +198,7 @@ class _Joined:
         if not any(map(is_traced, arrays_in(list(items)))):
             return known(self._real[value_of(key)])
         parts = [known(self._real[item]) if isinstance(item, slice) else item for item in items]
-        return call(np.hstack if self._real is np.r_ else np.column_stack, (parts,), {})
+        return n.hstack(parts) if self._real is np.r_ else n.column_stack(parts)
 
 
 class _vectorize:
@@ -212,10 +210,10 @@ class _vectorize:
     def __call__(self, *arguments: Any) -> Any:
         if not any(map(is_traced, arrays_in(list(arguments)))):
             return known(np.vectorize(self._function)(*value_of(list(arguments))))
-        spread = call(np.broadcast_arrays, arguments, {})
+        spread = n.broadcast_arrays(*arguments)
         shape = spread[0].shape
         rows = [self._function(*(x[place] for x in spread)) for place in np.ndindex(shape)]
-        stacked = call(np.array, (rows,), {})
+        stacked = n.array(rows)
         return stacked.reshape(shape) if shape else stacked[0]
 
 
@@ -226,4 +224,4 @@ def array_from_outside(value: np.ndarray) -> TracedArray:
     return TracedArray(own, Storage(own))
 
 
-__all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "outward", "stand_in"]
+__all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "stand_in"]

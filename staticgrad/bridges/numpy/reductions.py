@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.calls import FUNCTIONS, Unconverted, tensor_of
-from staticgrad.bridges.numpy.shared import converts, refuse_others
+from staticgrad.bridges.numpy.tables import FUNCTIONS, Unconverted, converts, refuse_others, tensor_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.array import is_traced
-from staticgrad.bridges.numpy.calls import FUNCTIONS, UFUNCS, WRITTEN, Unconverted, call, enter, tensor_of
+from staticgrad.bridges.numpy.namespace import n
+from staticgrad.bridges.numpy.tables import FUNCTIONS, UFUNCS, WRITTEN, Unconverted, enter, tensor_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -38,35 +39,24 @@ def _log(x: Any, base: Any = None) -> Tensor:
     return logs[0] if base is None else logs[0] / logs[1]
 
 
-@enter(FUNCTIONS, "math.hypot")
-def _hypot(*xs: Any) -> Tensor:
-    return o.sqrt(o.sum(o.square(o.stack(_floats(xs)))))
+FUNCTIONS |= {
+    "math.hypot": lambda *xs: o.sqrt(o.sum(o.square(_stacked(xs)))),
+    "math.fsum": lambda xs: o.sum(_stacked(xs)),
+    "math.prod": lambda xs, start=1: o.prod(_stacked(xs)) * start,
+    "math.dist": lambda p, q: o.sqrt(o.sum(o.square(_stacked(p) - _stacked(q)))),
+    "numpy.i0": lambda x: o.i0(cast(tensor_of(x), np.float64)),
+    "scipy.special.polygamma": lambda k, x: o.polygamma(k, cast(tensor_of(x), np.float64)),
+}
 
 
-@enter(FUNCTIONS, "math.fsum")
-def _fsum(xs: Any) -> Tensor:
-    return o.sum(o.stack(_floats(xs)) if isinstance(xs, (list, tuple)) else xs)
-
-
-@enter(FUNCTIONS, "math.prod")
-def _prod(xs: Any, *, start: Any = 1) -> Any:
-    return o.prod(o.stack(_floats(xs)) if isinstance(xs, (list, tuple)) else xs) * start
-
-
-@enter(FUNCTIONS, "math.dist")
-def _dist(p: Any, q: Any) -> Tensor:
-    return o.sqrt(o.sum(o.square(o.stack(_floats(p)) - o.stack(_floats(q)))))
+def _stacked(xs: Any) -> Tensor:
+    return o.stack(_floats(xs)) if isinstance(xs, (list, tuple)) else tensor_of(xs)
 
 
 @enter(FUNCTIONS, "math.isclose")
 def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Tensor:
     a, b = _floats([a, b])
     return o.abs(a - b) <= o.maximum(rel_tol * o.maximum(o.abs(a), o.abs(b)), np.float64(abs_tol))
-
-
-@enter(FUNCTIONS, "numpy.i0")
-def _i0(x: Any) -> Tensor:
-    return o.i0(cast(tensor_of(x), np.float64))
 
 
 @enter(FUNCTIONS, "scipy.special.logsumexp")
@@ -82,35 +72,17 @@ def _logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False, 
 
 @enter(WRITTEN, "scipy.special.log_softmax")
 def _log_softmax(x: Any, axis: Any = None) -> Any:
-    below = x - call(np.max, (x, axis), {"keepdims": True})
-    return below - call(np.log, (call(np.sum, (call(np.exp, (below,), {}), axis), {"keepdims": True}),), {})
+    below = x - n.max(x, axis, keepdims=True)
+    return below - n.log(n.sum(n.exp(below), axis, keepdims=True))
 
 
-@enter(WRITTEN, "scipy.special.factorial")
-def _factorial(n: Any, exact: bool = False, **_: Any) -> Any:
-    return call(_special("gamma"), (n + 1.0,), {})
-
-
-@enter(WRITTEN, "scipy.special.comb")
-def _comb(n: Any, k: Any, *_: Any, **__: Any) -> Any:
-    return call(_special("binom"), (n, k), {})
-
-
-@enter(WRITTEN, "scipy.special.multigammaln")
-def _multigammaln(a: Any, d: int) -> Any:
-    parts = [call(_special("gammaln"), (a - i / 2,), {}) for i in range(d)]
-    return d * (d - 1) / 4 * math.log(math.pi) + sum(parts[1:], parts[0])
-
-
-@enter(FUNCTIONS, "scipy.special.polygamma")
-def _polygamma(n: Any, x: Any) -> Tensor:
-    return o.polygamma(n, cast(tensor_of(x), np.float64))
-
-
-def _special(name: str) -> Any:
-    import scipy.special
-
-    return getattr(scipy.special, name)
+WRITTEN |= {
+    "scipy.special.factorial": lambda k, exact=False, **_: n.gamma(k + 1.0),
+    "scipy.special.comb": lambda m, k, *_, **__: n.binom(m, k),
+    "scipy.special.multigammaln": lambda a, d: (
+        d * (d - 1) / 4 * math.log(math.pi) + sum(n.gammaln(a - i / 2) for i in range(d))
+    ),
+}
 
 
 def extreme(real: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -123,5 +95,5 @@ def extreme(real: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any
         return NotImplemented
     best = items[0]
     for item in items[1:]:
-        best = call(np.where, (item > best if real is max else item < best, item, best), {})[()]
+        best = n.where(item > best if real is max else item < best, item, best)[()]
     return best

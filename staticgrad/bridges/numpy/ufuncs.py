@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.calls import UFUNCS, enter
+from staticgrad.bridges.numpy.tables import UFUNCS, enter
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -37,36 +37,10 @@ _same(  # scipy.special
     "ndtri", "log_ndtr", "xlogy", "xlog1py", "i0", "i0e", "i1", "i1e", "iv", "ive",
     gammaln="lgamma", loggamma="lgamma", psi="digamma", digamma="digamma",
 )  # fmt: skip
-UFUNCS["expit"] = lambda x: o.sigmoid(x)
 
 
 def _ufunc(*names: str) -> Callable[[F], F]:
     return enter(UFUNCS, *names)
-
-
-@_ufunc("clip")
-def _clip(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    return o.clip(x, low, high)
-
-
-@_ufunc("cbrt")
-def _cbrt(x: Tensor) -> Tensor:
-    return o.copysign(o.pow(o.abs(x), np.asarray(1 / 3, x.dtype)), x)
-
-
-@_ufunc("logaddexp2")
-def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    return o.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2)
-
-
-@_ufunc("deg2rad", "radians")
-def _radians(x: Tensor) -> Tensor:
-    return x * (math.pi / 180)
-
-
-@_ufunc("rad2deg", "degrees")
-def _degrees(x: Tensor) -> Tensor:
-    return x * (180 / math.pi)
 
 
 @_ufunc("heaviside")
@@ -91,20 +65,10 @@ def _fmod(x: Tensor, y: Tensor) -> Tensor:
     return o.copysign(rest, x) if x.dtype.kind == "f" else o.where(x < 0, -rest, rest)
 
 
-@_ufunc("divmod")
-def _divmod(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return o.floor_divide(x, y), o.remainder(x, y)
-
-
 @_ufunc("modf")
 def _modf(x: Tensor) -> tuple[Tensor, Tensor]:
     whole = o.trunc(x)
     return o.where(o.isinf(x), o.copysign(o.zeros_like(x), x), o.copysign(x - whole, x)), whole
-
-
-@_ufunc("ldexp")
-def _ldexp(x: Tensor, n: Tensor) -> Tensor:
-    return x * o.exp2(cast(n, x.dtype))
 
 
 # -- scipy.special ----------------------------------------------------------------------------------------------------
@@ -117,61 +81,11 @@ def _gamma(x: Tensor) -> Tensor:
     return o.where(o.logical_and(x < 0, o.equal(x, o.floor(x))), o.full_like(x, math.nan), sign * o.exp(o.lgamma(x)))
 
 
-@_ufunc("rgamma")
-def _rgamma(x: Tensor) -> Tensor:
-    return 1 / _gamma(x)
-
-
-@_ufunc("gammasgn")
-def _gammasgn(x: Tensor) -> Tensor:
-    return o.sign(_gamma(o.stop_gradient(x)))
-
-
-@_ufunc("beta")
-def _beta(a: Tensor, b: Tensor) -> Tensor:
-    return o.exp(o.betaln(a, b))
-
-
-@_ufunc("binom")
-def _binom(n: Tensor, k: Tensor) -> Tensor:
-    return o.exp(o.lgamma(n + 1) - o.lgamma(k + 1) - o.lgamma(n - k + 1))
-
-
-@_ufunc("poch")
-def _poch(x: Tensor, m: Tensor) -> Tensor:
-    return o.exp(o.lgamma(x + m) - o.lgamma(x))
-
-
-@_ufunc("logit")
-def _logit(x: Tensor) -> Tensor:
-    return o.log(x) - o.log1p(-x)
-
-
-@_ufunc("log_expit")
-def _log_expit(x: Tensor) -> Tensor:
-    return -o.softplus(-x)
-
-
-@_ufunc("exp10")
-def _exp10(x: Tensor) -> Tensor:
-    return o.exp(x * math.log(10))
-
-
 @_ufunc("exprel")
 def _exprel(x: Tensor) -> Tensor:
     small = o.abs(x) < 1e-8
     safe = o.where(small, o.ones_like(x), x)
     return o.where(small, 1 + x / 2, o.expm1(safe) / safe)
-
-
-@_ufunc("cosm1")
-def _cosm1(x: Tensor) -> Tensor:
-    return -2 * o.square(o.sin(x / 2))
-
-
-@_ufunc("entr")
-def _entr(x: Tensor) -> Tensor:
-    return o.where(x < 0, o.full_like(x, -math.inf), -o.xlogy(x, x))
 
 
 @_ufunc("rel_entr")
@@ -181,22 +95,6 @@ def _rel_entr(x: Tensor, y: Tensor) -> Tensor:
     zero = o.logical_and(o.equal(x, 0), y >= 0)
     rest = o.where(zero, o.zeros_like(x), o.full_like(x, math.inf))
     return o.where(known_good, safe[0] * o.log(safe[0] / safe[1]), rest)
-
-
-@_ufunc("kl_div")
-def _kl_div(x: Tensor, y: Tensor) -> Tensor:
-    return _rel_entr(x, y) - x + y
-
-
-@_ufunc("huber")
-def _huber(delta: Tensor, r: Tensor) -> Tensor:
-    size = o.abs(r)
-    return o.where(size <= delta, o.square(r) / 2, delta * (size - delta / 2))
-
-
-@_ufunc("pseudo_huber")
-def _pseudo_huber(delta: Tensor, r: Tensor) -> Tensor:
-    return o.square(delta) * (o.sqrt(1 + o.square(r / delta)) - 1)
 
 
 @_ufunc("boxcox")
@@ -212,16 +110,30 @@ def _stdtr(df: Tensor, t: Tensor) -> Tensor:
     return o.where(t < 0, tail, 1 - tail)
 
 
-@_ufunc("chdtr")
-def _chdtr(df: Tensor, x: Tensor) -> Tensor:
-    return o.gammainc(df / 2, x / 2)
-
-
-@_ufunc("chdtrc")
-def _chdtrc(df: Tensor, x: Tensor) -> Tensor:
-    return o.gammaincc(df / 2, x / 2)
-
-
-@_ufunc("pdtr")
-def _pdtr(k: Tensor, mean: Tensor) -> Tensor:
-    return o.gammaincc(o.floor(k) + 1, mean)
+UFUNCS |= {
+    "clip": lambda x, low, high: o.clip(x, low, high),
+    "cbrt": lambda x: o.copysign(o.pow(o.abs(x), np.asarray(1 / 3, x.dtype)), x),
+    "logaddexp2": lambda x, y: o.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2),
+    "divmod": lambda x, y: (o.floor_divide(x, y), o.remainder(x, y)),
+    "ldexp": lambda x, k: x * o.exp2(cast(k, x.dtype)),
+    **dict.fromkeys(("deg2rad", "radians"), lambda x: x * (math.pi / 180)),
+    **dict.fromkeys(("rad2deg", "degrees"), lambda x: x * (180 / math.pi)),
+    # scipy.special
+    "expit": lambda x: o.sigmoid(x),
+    "log_expit": lambda x: -o.softplus(-x),
+    "logit": lambda x: o.log(x) - o.log1p(-x),
+    "rgamma": lambda x: 1 / _gamma(x),
+    "gammasgn": lambda x: o.sign(_gamma(o.stop_gradient(x))),
+    "beta": lambda a, b: o.exp(o.betaln(a, b)),
+    "binom": lambda m, k: o.exp(o.lgamma(m + 1) - o.lgamma(k + 1) - o.lgamma(m - k + 1)),
+    "poch": lambda x, m: o.exp(o.lgamma(x + m) - o.lgamma(x)),
+    "exp10": lambda x: o.exp(x * math.log(10)),
+    "cosm1": lambda x: -2 * o.square(o.sin(x / 2)),
+    "entr": lambda x: o.where(x < 0, o.full_like(x, -math.inf), -o.xlogy(x, x)),
+    "kl_div": lambda x, y: _rel_entr(x, y) - x + y,
+    "huber": lambda delta, r: o.where(o.abs(r) <= delta, o.square(r) / 2, delta * (o.abs(r) - delta / 2)),
+    "pseudo_huber": lambda delta, r: o.square(delta) * (o.sqrt(1 + o.square(r / delta)) - 1),
+    "chdtr": lambda df, x: o.gammainc(df / 2, x / 2),
+    "chdtrc": lambda df, x: o.gammaincc(df / 2, x / 2),
+    "pdtr": lambda k, mean: o.gammaincc(o.floor(k) + 1, mean),
+}
