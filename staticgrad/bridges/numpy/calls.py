@@ -42,7 +42,7 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
             trace.current().refuse(path, str(error), has_example)
     out = named.pop("out", None) if "out" in named else None
     expected = function(*value_of(arguments), **value_of(named))
-    if isinstance(expected, (ModuleType, np.dtype, type)) or (isinstance(expected, bool) and "array_api" in path):
+    if isinstance(expected, (ModuleType, np.dtype, type)) or _asks_for_a_type(path, expected):
         return expected
     if may_be_view(path) and given and (view := _view(path, function, arguments, named, expected)) is not None:
         return view
@@ -58,6 +58,10 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         out[...] = result
         return out
     return result
+
+
+def _asks_for_a_type(path: str, expected: Any) -> bool:
+    return isinstance(expected, bool) and "array_api" in path and path.rpartition(".")[2].startswith("is_")
 
 
 def _converted(

@@ -24,8 +24,10 @@ def paired(result: Any, expected: Any, is_example: bool, what: str) -> Any:
         return like(expected, [paired(*pair, is_example, what) for pair in zip(result, expected, strict=True)])
     if type(result) is TracedArray:
         return result
-    if not isinstance(result, Tensor):
+    if result is None:  # a converter's word for what follows from shapes and dtypes
         return known(expected)
+    if not isinstance(result, Tensor):
+        raise TypeError(f"{what}: expected a tensor of a converter, actual {type(result).__name__}")
     dtype = np.asarray(expected).dtype
     if not check_dtype(dtype, what, is_example):
         return known(expected)
