@@ -56,11 +56,11 @@ for _home, _names in {
 
 
 @_path("scipy.linalg.cho_factor")
-def _cho_factor(x: Tensor, lower: bool = False, **_: Any) -> tuple[Tensor, Any]:
+def _cho_factor(x: Tensor, lower: bool = False, **_: Any) -> tuple[Tensor, None]:
     """Cholesky, with SciPy's rest of the matrix in the other triangle."""
     factor, x = o.cholesky(_float(x), upper=not lower), _float(x)
     rest = o.triu(x, k=1) if lower else o.tril(x, k=-1)
-    return factor + rest, lower
+    return factor + rest, None
 
 
 @_path("scipy.linalg.cho_solve")
