@@ -27,12 +27,12 @@ from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-class _ExampleArguments(threading.local):
+class _ExampleValues(threading.local):
     def __init__(self) -> None:
         self.known: Mapping[Tensor, Any] = {}
 
 
-_examples = _ExampleArguments()
+_examples = _ExampleValues()
 
 
 @contextmanager

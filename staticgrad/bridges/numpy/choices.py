@@ -9,7 +9,16 @@ import numpy as np
 
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.namespace import n
-from staticgrad.bridges.numpy.tables import FUNCTIONS, Unconverted, common, converts, tensor_of, weak, written
+from staticgrad.bridges.numpy.tables import (
+    FUNCTIONS,
+    Unconverted,
+    common,
+    converts,
+    refuse_others,
+    tensor_of,
+    weak,
+    written,
+)
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -17,6 +26,11 @@ from staticgrad.graph.optable import FUNCTIONS as o
 def _along(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
     """The tensor and an axis of it; flattened without one."""
     return (o.reshape(x, (-1,)), 0) if axis is None else (x, axis)
+
+
+def _float(x: Any) -> Tensor:
+    t = tensor_of(x)
+    return t if t.dtype.kind == "f" else cast(t, np.float64)
 
 
 FUNCTIONS |= {
@@ -32,7 +46,39 @@ FUNCTIONS |= {
     "numpy.outer": lambda a, b, **_: math.prod(map(o.reshape, common(a, b), ((-1, 1), (1, -1)))),
     "numpy.kron": lambda a, b: o.kron(*common(a, b)),
 }
+FUNCTIONS |= {
+    "numpy.lexsort": lambda keys, axis=-1: o.lexsort(common(*keys) if isinstance(keys, (list, tuple)) else keys, axis),
+    "numpy.interp": lambda x, xp, fp, left=None, right=None, period=None: o.interp(
+        *map(_double, (x, xp, fp)), left=left, right=right, period=period
+    ),
+    "numpy.nan_to_num": lambda x, copy=True, nan=0.0, posinf=None, neginf=None: o.nan_to_num(
+        x, nan=nan, posinf=posinf, neginf=neginf
+    ),
+    "numpy.isclose": lambda a, b, *rest, **named: o.isclose(*common(a, b), *rest, **named),
+    "numpy.allclose": lambda a, b, *rest, **named: o.allclose(*common(a, b), *rest, **named),
+    "numpy.median": lambda x, axis=None, out=None, overwrite_input=False, keepdims=False: o.median(
+        _float(x), axis, keepdims=keepdims is True
+    ),
+    "numpy.quantile": lambda x, q, axis=None, **named: _quantile(x, tensor_of(q), axis, **named),
+    "numpy.percentile": lambda x, q, axis=None, **named: _quantile(x, tensor_of(q) / 100, axis, **named),
+    "numpy.gradient": lambda f, *spacing, axis=None, edge_order=1: o.gradient(
+        f, *spacing, axis=axis, edge_order=edge_order
+    ),
+}
 FUNCTIONS["numpy.linalg.outer"] = FUNCTIONS["numpy.outer"]
+
+
+def _double(x: Any) -> Tensor:
+    return cast(tensor_of(x), np.float64)
+
+
+def _quantile(x: Any, q: Tensor, axis: Any, **named: Any) -> Tensor:
+    keep = named.pop("keepdims", False) is True
+    method = named.pop("method", "linear")
+    refuse_others("quantile", **{name: value or None for name, value in named.items()})
+    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise Unconverted(f"the method {method!r} is not converted")
+    return o.quantile(_float(x), q, axis, method=method, keepdims=keep)
 
 
 @converts("where")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.numpy.array import call
 from staticgrad.bridges.numpy.namespace import linalg, n
 from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, Unconverted, common, enter, tensor_of
 from staticgrad.graph.graph import Tensor
@@ -29,6 +30,7 @@ FUNCTIONS |= {
         o.svd(_float(x), full_matrices=full_matrices) if compute_uv else o.svdvals(_float(x))
     ),
 }
+FUNCTIONS["scipy.linalg.lu_factor"] = lambda x, *_, **__: tuple(o.lu_factor(_float(x))[:2])
 FUNCTIONS["scipy.linalg.svd"] = FUNCTIONS["numpy.linalg.svd"]
 
 
@@ -157,17 +159,42 @@ def _toeplitz(c: Any, r: Any = None) -> Tensor:
     return both[np.arange(m)[None, :] - np.arange(n)[:, None] + n - 1]
 
 
-@enter(WRITTEN, "numpy.linalg.lstsq", "scipy.linalg.lstsq")
-def _lstsq(a: Any, b: Any, *_: Any, **__: Any) -> Any:
-    """By the normal equations of QR, for matrices of full rank with no fewer rows than columns."""
-    if a.shape[0] < a.shape[1]:
-        raise Unconverted("np.linalg.lstsq of fewer equations than unknowns")
-    q, r = linalg.qr(a)
-    x = linalg.solve(r, q.T @ b)
-    rest = ((b - a @ x) ** 2).sum(0)
-    rest = rest.reshape(-1) if a.shape[0] > a.shape[1] else np.zeros(0)
-    values = linalg.svd(a, compute_uv=False)
-    return x, rest, a.shape[1], values
+def _lstsq(a: Any, b: Any, rcond: Any = None, *, is_flat: bool) -> Any:
+    """Least squares; there are residuals where there are more rows than columns."""
+    a, b = _both(a, b)
+    found = o.lstsq(a, b, None if rcond is None or rcond < 0 else rcond)
+    flat = o.reshape(found[1], (-1,))
+    rest = (flat if is_flat else found[1]) if a.shape[0] > a.shape[1] else flat[:0]
+    return found[0], rest, found[2], found[3]
+
+
+FUNCTIONS["numpy.linalg.lstsq"] = lambda a, b, rcond=None: _lstsq(a, b, rcond, is_flat=True)
+FUNCTIONS["scipy.linalg.lstsq"] = lambda a, b, cond=None, *_, **__: _lstsq(a, b, cond, is_flat=False)
+
+
+@enter(WRITTEN, "scipy.linalg.lu_solve")
+def _lu_solve(pair: Any, b: Any, trans: int = 0, *_: Any, **__: Any) -> Any:
+    """By the order of rows that the exchanges make."""
+    if trans:
+        raise Unconverted("transposed systems are not converted")
+    factors, pivots = pair
+    order = n.arange(factors.shape[0])
+    for row in range(factors.shape[0]):
+        order[row], order[pivots[row]] = order[pivots[row]], order[row]
+    half = _triangular(n.tril(factors, -1) + np.eye(factors.shape[0]), b[order], lower=True)
+    return _triangular(n.triu(factors), half)
+
+
+def _triangular(a: Any, b: Any, lower: bool = False) -> Any:
+    import scipy.linalg
+
+    return call(scipy.linalg.solve_triangular, a, b, lower=lower)
+
+
+@_path("scipy.linalg.lu")
+def _lu(x: Tensor, permute_l: bool = False, **_: Any) -> Any:
+    found = o.lu(_float(x))
+    return (o.matmul(found[0], found[1]), found[2]) if permute_l else tuple(found)
 
 
 @enter(WRITTEN, "numpy.polyfit")
@@ -178,14 +205,13 @@ def _polyfit(x: Any, y: Any, degree: int, **_: Any) -> Any:
     return (found.T / scale).T
 
 
-@enter(WRITTEN, "scipy.linalg.solve_banded")
-def _solve_banded(bands: Any, ab: Any, b: Any, **_: Any) -> Any:
-    """By the full matrix."""
-    lower, upper = bands
-    size = ab.shape[1]
-    full: Any = np.zeros((size, size))
-    for row in range(lower + upper + 1):
-        k = upper - row
-        band = ab[row, max(k, 0) : size + min(k, 0)]
-        full = full + n.diag(band, k)
-    return linalg.solve(full, b)
+@_path("scipy.linalg.solve_banded")
+def _solve_banded(bands: Any, ab: Any, b: Any, **_: Any) -> Tensor:
+    """By elimination of three diagonals, else by the full matrix."""
+    (lower, upper), (ab, b) = bands, _both(ab, b)
+    size: Any = ab.shape[1]
+    if lower == upper == 1:
+        low, high = o.pad(ab[2, :-1], [(1, 0)]), o.pad(ab[0, 1:], [(0, 1)])
+        return o.tridiagonal_solve(low, ab[1], high, b)
+    rows = [(upper - row, ab[row]) for row in range(lower + upper + 1)]
+    return o.solve(sum(o.diag(band[max(k, 0) : size + min(k, 0)], k) for k, band in rows), b)

@@ -105,15 +105,6 @@ def _meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, **_: Any) ->
     return list(o.meshgrid(*[o.reshape(tensor_of(x), (-1,)) for x in xs], indexing=indexing))
 
 
-@converts("diag")
-def _diag(x: Tensor, k: int = 0) -> Any:
-    if x.ndim == 2:
-        return o.diagonal(x, offset=k)
-    count: Any = x.shape[0]
-    places = np.diag(np.arange(1, count + 1), k)  # 0: outside of the diagonal
-    return o.pad(x, [(1, 0)])[places]
-
-
 @written("fill_diagonal")
 def _fill_diagonal(x: Any, number: Any, wrap: bool = False) -> None:
     x[(np.arange(min(x.shape)),) * x.ndim] = number
@@ -139,7 +130,8 @@ _LINES: Table = {
     "roll": lambda x, shift, axis=None: o.roll(x, shift, axis=axis),
     "tril": lambda x, k=0: o.tril(x, k=k),
     "triu": lambda x, k=0: o.triu(x, k=k),
-    "diagflat": lambda x, k=0: _diag(o.reshape(x, (-1,)), k),
+    "diag": lambda x, k=0: o.diag(x, k),
+    "diagflat": lambda x, k=0: o.diag(o.reshape(x, (-1,)), k),
     "trace": lambda x, offset=0, axis1=0, axis2=1, **_: o.sum(
         o.diagonal(o.moveaxis(x, (axis1, axis2), (-2, -1)), offset=offset), axis=-1),
 }  # fmt: skip

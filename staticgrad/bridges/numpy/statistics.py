@@ -30,65 +30,10 @@ def _average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     return (mean, total) if returned else mean
 
 
-@written("interp")
-def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear between the two points around x; the ends, or ``left`` and ``right``, outside."""
-    if period is not None:
-        raise Unconverted("a period is not converted")
-    x, xp, fp = (n.asarray(each, np.float64) for each in (x, xp, fp))
-    upper = n.clip(n.searchsorted(xp, x, "right"), 1, xp.shape[0] - 1)
-    x0, x1, y0, y1 = xp[upper - 1], xp[upper], fp[upper - 1], fp[upper]
-    found = n.where(x < xp[0], fp[0] if left is None else left, y0 + (y1 - y0) * ((x - x0) / (x1 - x0)))
-    return n.where(x >= xp[-1], n.where(x > xp[-1], fp[-1] if right is None else right, fp[-1]), found)[()]
-
-
 @written("ediff1d")
 def _ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     parts = to_begin, n.diff(x.reshape(-1)), to_end
     return n.concatenate([n.ravel(part) for part in parts if part is not None])
-
-
-@written("gradient")
-def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    axes = list(range(f.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    steps = list(spacing) * (len(axes) if len(spacing) == 1 else 1) or [1.0] * len(axes)
-    found = [_slope(f, step, each % f.ndim, edge_order) for step, each in zip(steps, axes, strict=True)]
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _slope(f: Any, step: Any, axis: int, edge_order: int) -> Any:
-    """Second-order differences inside, of the given order at both ends."""
-    f = n.moveaxis(f, axis, -1)
-    h = n.diff(step) if np.ndim(value_of(step)) else step * np.ones(f.shape[-1] - 1)
-    a, b = h[:-1], h[1:]
-    inner = (a**2 * f[..., 2:] + (b**2 - a**2) * f[..., 1:-1] - b**2 * f[..., :-2]) / (a * b * (a + b))
-    if edge_order == 1:
-        first, last = (f[..., 1] - f[..., 0]) / h[0], (f[..., -1] - f[..., -2]) / h[-1]
-    else:
-        first = _edge(f[..., 0], f[..., 1], f[..., 2], h[0], h[1])
-        last = -_edge(f[..., -1], f[..., -2], f[..., -3], h[-1], h[-2])
-    return n.moveaxis(n.concatenate([first[..., None], inner, last[..., None]], -1), -1, axis)
-
-
-def _edge(f0: Any, f1: Any, f2: Any, a: Any, b: Any) -> Any:
-    return -(2 * a + b) / (a * (a + b)) * f0 + (a + b) / (a * b) * f1 - a / (b * (a + b)) * f2
-
-
-@written("quantile")
-def _quantile(x: Any, q: Any, axis: Any = None, **named: Any) -> Any:
-    """Linear between the two sorted elements around q."""
-    if named.pop("method", "linear") != "linear" or isinstance(axis, tuple):
-        raise Unconverted("other methods than linear, and several axes, are not converted")
-    keep = named.pop("keepdims", False) is True
-    x, q = n.asarray(x), n.asarray(q)
-    ordered = n.sort(x.reshape(-1) if axis is None else n.moveaxis(x, axis, 0), 0)
-    place = q * (ordered.shape[0] - 1.0)
-    low = n.clip(n.floor(place), 0, max(ordered.shape[0] - 2, 0)).astype(np.int64)
-    rest = n.reshape(place - low, q.shape + (1,) * (ordered.ndim - 1))
-    found = ordered[low] + (ordered[n.minimum(low + 1, ordered.shape[0] - 1)] - ordered[low]) * rest
-    if keep:
-        return n.reshape(found, (1,) * x.ndim) if axis is None else n.expand_dims(found, axis)
-    return found[()]
 
 
 @written("nanvar")
@@ -103,14 +48,6 @@ def _without_nan(x: Any, number: float) -> Any:
 
 def _count(x: Any, axis: Any, **named: Any) -> Any:
     return n.sum(~n.isnan(x), axis=axis, **named)
-
-
-@written("nan_to_num")
-def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    limits, kind = np.finfo(x.dtype), x.dtype.type
-    high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
-    found = n.where(n.isnan(x), kind(nan), x)
-    return n.where(found == -np.inf, kind(low), n.where(found == np.inf, kind(high), found))[()]
 
 
 @written("copyto")
@@ -186,9 +123,6 @@ def _lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 _LINES: Table = {
-    "median": lambda x, axis=None, out=None, overwrite_input=False, **named: _quantile(x, 0.5, axis, **named),
-    "percentile": lambda x, q, axis=None, **named: _quantile(x, n.asarray(q) / 100, axis, **named),
-    "allclose": lambda *xs, **named: n.all(n.isclose(*xs, **named)),
     "array_equal": lambda a, b, **_: np.shape(value_of(a)) == np.shape(value_of(b)) and n.all(n.equal(a, b)),
     "isneginf": lambda x, **_: x == -np.inf,
     "isposinf": lambda x, **_: x == np.inf,

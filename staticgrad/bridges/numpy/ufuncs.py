@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
-
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.tables import UFUNCS, enter
 from staticgrad.graph.graph import Tensor
@@ -112,7 +110,9 @@ def _stdtr(df: Tensor, t: Tensor) -> Tensor:
 
 UFUNCS |= {
     "clip": lambda x, low, high: o.clip(x, low, high),
-    "cbrt": lambda x: o.copysign(o.pow(o.abs(x), np.asarray(1 / 3, x.dtype)), x),
+    "cbrt": lambda x: o.cbrt(x),
+    "nextafter": lambda x, y: o.nextafter(x, y),
+    "zeta": lambda x, q: o.zeta(x, q),
     "logaddexp2": lambda x, y: o.logaddexp(x * math.log(2), y * math.log(2)) / math.log(2),
     "divmod": lambda x, y: (o.floor_divide(x, y), o.remainder(x, y)),
     "ldexp": lambda x, k: x * o.exp2(cast(k, x.dtype)),
