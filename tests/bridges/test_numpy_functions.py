@@ -20,6 +20,9 @@ import staticgrad as sg
 
 pytest.importorskip("scipy")
 
+COMPILED = ("black_scholes", "soft_threshold", "kalman_filter")  # also in the short tests
+
+
 # -- forty functions -------------------------------------------------------------------------------------------------
 
 
@@ -51,13 +54,15 @@ def test_a_function_for_numpy_runs_unchanged_with_its_gradient(name: str) -> Non
         np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["black_scholes", "soft_threshold", "kalman_filter"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in COMPILED else pytest.mark.slow) for name in CASES]
+)
 def test_compiled_functions_give_values_and_gradients(name: str) -> None:
     fn, arguments = CASES[name]
     places = range(len(arguments))
     value, slopes = sg.value_and_grad(fn, tuple(places), numpy=True)(*arguments)
     result, xs = declared(fn, arguments)
-    expected = interpreted([result, *sg.gradients(result, xs)], xs, arguments)
+    expected = interpreted([result, *sg.gradients(result, xs, unconnected_gradients="zero")], xs, arguments)
     for got, want in zip([value, *slopes], expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 
