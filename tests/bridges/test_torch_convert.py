@@ -113,6 +113,7 @@ def agree(cases: Sequence[Case], dtype: Any, tolerance: float | None = None) -> 
         close(actual, wanted, name, 1e-7 if "hardsigmoid" in name and dtype == torch.float64 else tolerance)
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")  # PyTorch calls it beta
 @pytest.mark.parametrize("family", CASES)
 def test_ops_have_pytorchs_values_and_gradients(family: str) -> None:
     agree(CASES[family], torch.float64)
@@ -522,6 +523,7 @@ def test_random_tensors_have_pytorchs_distributions() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("family", CASES)
 def test_ops_agree_in_float32(family: str) -> None:
     agree(CASES[family], torch.float32, 2e-3)
