@@ -130,10 +130,8 @@ def table(rows: list[dict[str, Any]], spent: dict[str, float]) -> str:
                 f" geometric mean {statistics.geometric_mean(ratios):.3f}, greatest {max(ratios):.3f};"
                 f" set-up, median ratio {statistics.median(setups):.2f}."
             )
-    lines.append(
-        f"\nImport: {spent['staticgrad']:.2f} s, JAX {spent['jax']:.2f} s,"
-        f" ratio {spent['staticgrad'] / spent['jax']:.2f}."
-    )
+    mine, theirs = spent["staticgrad"], spent["jax"]
+    lines.append(f"\nImport: {mine:.2f} s, JAX {theirs:.2f} s, ratio {mine / theirs:.2f}.")
     return "\n".join(lines)
 
 

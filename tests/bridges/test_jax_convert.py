@@ -34,10 +34,10 @@ from jax_functions import FUNCTIONS  # noqa: E402
 # Converters of primitives that other releases of JAX have, or that only its own transformations make.
 ELSEWHERE = {
     "add_any", "broadcast_to", "call", "checkpoint", "closed_call", "composite", "conj", "copy_p",
-    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "empty", "empty2", "eq_to",
+    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "dce_sink", "empty", "empty2", "eq_to",
     "expand_dims", "iota_2x32_shape", "jaxpr_call", "layout_constraint", "pjit", "pvary", "real",
     "reciprocal", "reduced_vary_cast", "remat", "scatter_add", "scatter_max", "scatter_min", "scatter_mul",
-    "scatter_sub", "select_and_scatter", "sharding_constraint", "threefry2x32", "zeros_like",
+    "scatter_sub", "select_and_scatter", "sharding_constraint", "stage", "threefry2x32", "zeros_like",
 }  # fmt: skip
 
 
@@ -101,23 +101,21 @@ class Compared:
         results += [slopes(*given)] if self.case.order else []
         return results + ([jax.grad(along, tuple(range(len(given))))(*given)] if self.case.order > 1 else [])
 
-    def ours(self) -> list[list[Any]]:
-        with sg.Graph() as graph:
-            xs = [sg.placeholder(a.shape, a.dtype) for a in self.args]
-            found = [jax.tree.leaves(convert(self.case.fn, max_steps=64)(*xs))]
-            by = [x for x in xs if x.dtype.kind == "f"]
-            if self.case.order:
-                floating = [y for y in found[0] if y.dtype.kind == "f"]
-                found.append(sg.gradients(floating, by, self.cotangents, unconnected_gradients="zero"))
-            if self.case.order > 1:
-                along = [sg.sum(d * v) for d, v in zip(found[1], self.directions)]
-                found.append(sg.gradients(along, by, unconnected_gradients="zero"))
-            fetches = tuple(y for part in found for y in part)
-        values = iter(evaluate(Constants(graph, fetches, tuple(xs)), self.args, lambda variable: np.empty(0)).values)
-        return [[next(values) for _ in part] for part in found]
+    def declare(self) -> tuple[list[Any], list[list[Any]]]:
+        """What is fed, and of ours the values, gradients and second gradients."""
+        xs = [sg.placeholder(a.shape, a.dtype) for a in self.args]
+        found = [jax.tree.leaves(convert(self.case.fn, max_steps=64)(*xs))]
+        by = [x for x in xs if x.dtype.kind == "f"]
+        if self.case.order:
+            floating = [y for y in found[0] if y.dtype.kind == "f"]
+            found.append(sg.gradients(floating, by, self.cotangents, unconnected_gradients="zero"))
+        if self.case.order > 1:
+            along = [sg.sum(d * v) for d, v in zip(found[1], self.directions)]
+            found.append(sg.gradients(along, by, unconnected_gradients="zero"))
+        return xs, found
 
-    def differences(self, theirs: Sequence[Sequence[Any]]) -> Iterator[str]:
-        for what, mine, other in zip(("value", "gradient", "second gradient"), self.ours(), theirs):
+    def differences(self, ours: Sequence[Sequence[Any]], theirs: Sequence[Sequence[Any]]) -> Iterator[str]:
+        for what, mine, other in zip(("value", "gradient", "second gradient"), ours, theirs):
             for number, (a, b) in enumerate(zip(mine, other, strict=True)):
                 wanted = np.asarray(b)
                 bits = min((x.dtype.itemsize for x in self.args if is_floating(x)), default=8)
@@ -132,12 +130,25 @@ class Compared:
                     yield f"{place}: expected {wanted.ravel()[:9]}, actual {a.ravel()[:9]}"
 
 
-ROUNDS = [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
+def by_interpreter(fetches: list[Any], feeds: dict[Any, Any]) -> list[Any]:
+    computation = Constants(fetches[0].graph, tuple(fetches), tuple(feeds))
+    return evaluate(computation, list(feeds.values()), lambda variable: np.empty(0)).values
 
 
-@pytest.mark.parametrize("dtype", ROUNDS, ids=["float64", "float32"])
+def compiled(fetches: list[Any], feeds: dict[Any, Any]) -> list[Any]:
+    with sg.Session() as sess:
+        return sess.run(fetches, feeds)
+
+
+ROUNDS = [
+    pytest.param(np.float64, compiled, id="float64", marks=pytest.mark.share(3)),
+    pytest.param(np.float32, by_interpreter, id="float32", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("dtype", "run"), ROUNDS)
 @pytest.mark.parametrize("group", GROUPS)
-def test_primitives_have_jax_s_values_and_derivatives(group: str, dtype: Any) -> None:
+def test_primitives_have_jax_s_values_and_derivatives(group: str, dtype: Any, run: Callable[..., Any]) -> None:
     compared = [Compared(case, dtype) for case in GROUPS[group]]
     data = [each.data for each in compared]
 
@@ -145,7 +156,11 @@ def test_primitives_have_jax_s_values_and_derivatives(group: str, dtype: Any) ->
         return [each.theirs(*given) for each, given in zip(compared, data)]
 
     theirs = of_all(data) if group == "bits" else jax.jit(of_all)(data)  # XLA ends the process, compiling all bits
-    wrong = [text for each, found in zip(compared, theirs) for text in each.differences(found)]
+    declared = [each.declare() for each in compared]
+    feeds = {x: a for each, (xs, _) in zip(compared, declared) for x, a in zip(xs, each.args, strict=True)}
+    values = iter(run([y for _, found in declared for part in found for y in part], feeds))
+    ours = [[[next(values) for _ in part] for part in found] for _, found in declared]
+    wrong = [text for each, mine, other in zip(compared, ours, theirs) for text in each.differences(mine, other)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -132,7 +132,6 @@ def implementation_of(primitive: Any) -> Callable[..., Any] | None:
 DEFINITIONS: dict[str, tuple[str, str]] = {
     "cholesky_update": ("lax.linalg", "_cholesky_update_jax_fn"),
     "ragged_dot_general": ("lax.lax", "_ragged_dot_general_impl"),
-    "scaled_dot": ("lax.scaled_dot", "_scaled_dot_impl"),
     "symmetric_product": ("lax.linalg", "_symmetric_product_jax_fn"),
 }
 
