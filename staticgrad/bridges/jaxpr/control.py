@@ -147,6 +147,7 @@ def while_(at: JaxScope, node: Any) -> list[Any]:
 
 @converts("platform_index")
 def platform_index(at: JaxScope, node: Any) -> Any:
-    """The number of the first choice that is for CPUs, or for all platforms."""
+    """The number of the first choice that is for CPUs, or for all platforms, which may come after the last."""
     platforms = node.params["platforms"]
-    return np.int32(next(n for n, names in enumerate(platforms) if names is None or "cpu" in names))
+    own = (number for number, names in enumerate(platforms) if names is None or "cpu" in names)
+    return np.int32(next(own, len(platforms)))
