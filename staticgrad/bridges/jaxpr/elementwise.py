@@ -26,18 +26,14 @@ NAMES: dict[str, str] = {
     "asinh": "asinh", "atan": "atan", "atan2": "atan2", "atanh": "atanh", "bessel_i0e": "i0e", "bessel_i1e": "i1e",
     "cbrt": "cbrt", "ceil": "ceil", "clz": "clz", "cos": "cos", "cosh": "cosh", "digamma": "digamma", "eq": "equal",
     "erf": "erf", "erf_inv": "erfinv", "erfc": "erfc", "exp": "exp", "exp2": "exp2", "expm1": "expm1",
-    "floor": "floor", "ge": "greater_equal", "gt": "greater", "is_finite": "isfinite", "le": "less_equal",
-    "lgamma": "lgamma", "log": "log", "log1p": "log1p", "logistic": "sigmoid", "lt": "less", "mul": "multiply",
-    "ne": "not_equal", "neg": "negative", "nextafter": "nextafter", "not": "bitwise_invert", "or": "bitwise_or",
-    "population_count": "popcount", "reciprocal": "reciprocal", "rsqrt": "rsqrt", "shift_left": "bitwise_left_shift",
-    "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square", "stop_gradient": "stop_gradient",
-    "sub": "subtract", "tan": "tan", "tanh": "tanh", "xor": "bitwise_xor",
-}  # fmt: skip
-
-# Primitives whose values are functions of ours, and whose derivatives are by JAX's rules.
-RULED: dict[str, str] = {
-    "igamma": "gammainc", "igammac": "gammaincc", "igamma_grad_a": "gammainc_by_a",
-    "regularized_incomplete_beta": "betainc", "zeta": "zeta",
+    "floor": "floor", "ge": "greater_equal", "gt": "greater", "igamma": "gammainc", "igamma_grad_a": "gammainc_by_a",
+    "igammac": "gammaincc", "is_finite": "isfinite", "le": "less_equal", "lgamma": "lgamma", "log": "log",
+    "log1p": "log1p", "logistic": "sigmoid", "lt": "less", "mul": "multiply", "ne": "not_equal", "neg": "negative",
+    "nextafter": "nextafter", "not": "bitwise_invert", "or": "bitwise_or", "population_count": "popcount",
+    "reciprocal": "reciprocal", "regularized_incomplete_beta": "betainc", "rsqrt": "rsqrt",
+    "shift_left": "bitwise_left_shift", "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt",
+    "square": "square", "stop_gradient": "stop_gradient", "sub": "subtract", "tan": "tan", "tanh": "tanh",
+    "xor": "bitwise_xor", "zeta": "zeta",
 }  # fmt: skip
 
 
@@ -135,15 +131,8 @@ def _function(function: Function) -> Callable[[JaxScope, Any], Tensor]:
     return lambda at, node: function(*at.tensors(node.invars))
 
 
-def _ruled(name: str) -> Callable[[JaxScope, Any], Tensor]:
-    return lambda at, node: ruled_tensor(at, node, lambda: getattr(o, name)(*at.tensors(node.invars)))
-
-
-for _name, _ours in functions(**{key: name for key, name in NAMES.items() if name in o}).items():
+for _name, _ours in functions(**NAMES).items():
     CONVERTERS[_name] = _function(_ours)
-for _name, _value in RULED.items():
-    if _value in o:
-        CONVERTERS[_name] = _ruled(_value)
 for _name, _made in COMPOSED.items():
     CONVERTERS[_name] = _function(_made)
 
