@@ -56,7 +56,7 @@ TABLE: dict[str, dict[str, str]] = {
         "item numpy tolist value read_value block_until_ready": _RUN,
         "eval": "write sess.run(x, feeds)",
         "data": "write sess.get(x) and sess.set(x, value) for the value of a variable, x.detach() to cut the gradient",
-        "cpu cuda to device": f"{_DEVICE}; another dtype is x.astype(sg.float32)",
+        "cpu cuda to": f"{_DEVICE}; another dtype is x.astype(sg.float32)",
         "view": "write x.reshape(2, -1)",
         "view_as reshape_as expand_as": "write x.reshape(y.shape) or sg.broadcast_to(x, y.shape)",
         "expand": "write sg.broadcast_to(x, shape)",
