@@ -183,7 +183,7 @@ NOT_OF_FLOATS = """
 Variable assert_ assign bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
 associative_scan bincount clz popcount accumulated_grad
 can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad export finfo
-function get_default_graph is_grad_enabled load load_graph save_graph
+function get_default_graph is_grad_enabled load load_graph load_safetensors save_graph
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call
 randint
 pivots_to_permutation
