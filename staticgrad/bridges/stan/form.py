@@ -166,24 +166,31 @@ def read(text: str) -> StanProgram:
 
 
 def _indexed(expr: Expr) -> Expr:
-    """Functions that take a column, a row or a part of one, as the indices that they stand for."""
-    if expr.kind is not ExprKind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row"):
+    """Functions that take a part of an array, as the indices that they stand for."""
+    if expr.kind is not ExprKind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row", "segment", "head"):
         return expr
 
     def call(name: str, *args: Expr) -> Expr:
         return Expr(ExprKind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "")
 
+    def part(first: Expr, count: Expr) -> Expr:
+        return call("IndexBetween", first, call("Minus__", call("Plus__", first, count), one))
+
+    one = Expr(ExprKind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
     whole, *numbers = expr.args
-    row, column = numbers[:1], numbers[1:2]
-    if expr.name in ("col", "row"):
-        index = [call("IndexSingle", *row)]
-        index = [call("IndexAll"), *index] if expr.name == "col" else index
-    else:
-        first, count = (row if expr.name == "sub_col" else column)[0], numbers[2]
-        one = Expr(ExprKind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
-        part = call("IndexBetween", first, call("Minus__", call("Plus__", first, count), one))
-        single = call("IndexSingle", *(column if expr.name == "sub_col" else row))
-        index = [part, single] if expr.name == "sub_col" else [single, part]
+    match expr.name:
+        case "col":
+            index = [call("IndexAll"), call("IndexSingle", *numbers)]
+        case "row":
+            index = [call("IndexSingle", *numbers)]
+        case "sub_col":
+            index = [part(numbers[0], numbers[2]), call("IndexSingle", numbers[1])]
+        case "sub_row":
+            index = [call("IndexSingle", numbers[0]), part(numbers[1], numbers[2])]
+        case "segment":
+            index = [part(*numbers)]
+        case _:
+            index = [part(one, *numbers)]
     return replace(expr, kind=ExprKind.INDEXED, name="", args=(whole, *index))
 
 

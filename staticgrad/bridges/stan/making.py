@@ -104,7 +104,6 @@ def _rank(x: Value, at: int) -> int:
 
 table(
     rank=_rank, quantile=lambda x, p: number(np.quantile(x, p)) if known(x) else o.quantile(x, p),
-    segment=lambda x, first, count: take(x, [_part(first, count)]), head=lambda x, n: take(x, [slice(0, n)]),
     tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), reverse=_reversed,
     block=lambda x, i, j, rows, cols: take(x, [_part(i, rows), _part(j, cols)]), sort_asc=_sorted,
     sort_desc=lambda x: _sorted(x, True), append_array=lambda a, b: concat([a, b]),
