@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from staticgrad.bridges.stan.values import (
     INTS,
     Index,
     Value,
+    concat,
     known,
     number,
     real,
@@ -28,8 +30,22 @@ from staticgrad.bridges.stan.values import (
     take,
     tensor,
 )
-from staticgrad.graph.graph import Tensor
+from staticgrad.graph.graph import Graph, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
+
+FEWEST_KEPT = 8  # elements of what is kept, for the next read may be of the same ones and others after them
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Elements that were joined: in which graph, their numbers, their pieces and places there, and the value. A loop
+    that reads all that it has assigned so far joins each element once."""
+
+    graph: Graph
+    at: Any
+    owner: Any
+    place: Any
+    value: Value
 
 
 class StanArray:
@@ -42,6 +58,7 @@ class StanArray:
         self._pieces: list[Value] | None = None  # flat; None: ``value`` is whole
         self._owner = self._place = np.zeros(0, np.int64)
         self._joined: Value = None
+        self._last: _Joined | None = None  # what was read last
 
     @property
     def size(self) -> int:
@@ -163,6 +180,25 @@ class StanArray:
             return (
                 flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
             )
+        before = self._last
+        count = 0 if before is None or before.graph is not get_default_graph() else before.at.size
+        if before is not None and 0 < at.size <= count and self._stands(before, at):
+            return before.value[: at.size]
+        if before is not None and 0 < count < at.size and self._stands(before, at[:count]):
+            found = concat([before.value, self._join(at[count:])])
+        else:
+            found = self._join(at)
+        if isinstance(found, Tensor) and at.size >= FEWEST_KEPT:
+            self._last = _Joined(get_default_graph(), at, self._owner[at], self._place[at], found)
+        return found
+
+    def _stands(self, before: _Joined, at: Any) -> bool:
+        """True if the first elements that were joined before are these, and come from where they did."""
+        pairs = ((at, before.at), (self._owner[at], before.owner), (self._place[at], before.place))
+        return all(np.array_equal(mine, theirs[: at.size]) for mine, theirs in pairs)
+
+    def _join(self, at: Any) -> Value:
+        """The elements with these numbers, joined of their pieces."""
         owner, place = self._owner[at], self._place[at]
         order = np.argsort(owner, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if at.size else []
