@@ -37,7 +37,7 @@ FEWEST_KEPT = 8  # elements of what is kept, for the next read may be of the sam
 
 
 @dataclass(frozen=True)
-class _Joined:
+class _JoinedElements:
     """Elements that were joined: in which graph, their numbers, their pieces and places there, and the value. A loop
     that reads all that it has assigned so far joins each element once."""
 
@@ -58,7 +58,7 @@ class StanArray:
         self._pieces: list[Value] | None = None  # flat; None: ``value`` is whole
         self._owner = self._place = np.zeros(0, np.int64)
         self._joined: Value = None
-        self._last: _Joined | None = None  # what was read last
+        self._last: _JoinedElements | None = None  # what was read last
 
     @property
     def size(self) -> int:
@@ -189,10 +189,10 @@ class StanArray:
         else:
             found = self._join(at)
         if isinstance(found, Tensor) and at.size >= FEWEST_KEPT:
-            self._last = _Joined(get_default_graph(), at, self._owner[at], self._place[at], found)
+            self._last = _JoinedElements(get_default_graph(), at, self._owner[at], self._place[at], found)
         return found
 
-    def _stands(self, before: _Joined, at: Any) -> bool:
+    def _stands(self, before: _JoinedElements, at: Any) -> bool:
         """True if the first elements that were joined before are these, and come from where they did."""
         pairs = ((at, before.at), (self._owner[at], before.owner), (self._place[at], before.place))
         return all(np.array_equal(mine, theirs[: at.size]) for mine, theirs in pairs)
