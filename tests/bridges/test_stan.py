@@ -23,6 +23,7 @@ import staticgrad as sg
 import staticgrad.stan as sgstan
 from staticgrad.bridges.stan import evaluation, form
 from staticgrad.bridges.stan.conversion import Model, StanDialect
+from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.table import FUNCTIONS
 from staticgrad.bridges.stan.values import tensor
 from staticgrad.compiler.regions.region import Region
@@ -240,6 +241,46 @@ def test_a_batched_loop_has_as_many_nodes_for_many_turns() -> None:
     few = len(declared(Model(form.read(form_of("varying_slopes")), data, StanDialect()))[0].nodes)
     data |= {"N": 500, **{key: [*data[key], *[1.0] * 485] for key in ("x", "y")}, "group": [*data["group"], *[2] * 485]}
     assert len(declared(Model(form.read(form_of("varying_slopes")), data, StanDialect()))[0].nodes) == few
+
+
+def test_elements_are_read_as_they_were_assigned_last() -> None:
+    rng = np.random.default_rng(0)
+    with sg.Graph() as graph:
+        x = sg.placeholder((12,), sg.float64)
+        array, expected, reads = StanArray((4, 3)), np.full((4, 3), np.nan), []
+        for turn in range(60):
+            point, column = int(rng.integers(12)), int(rng.integers(3))
+            match turn % 6:
+                case 0 if turn % 12 == 0:
+                    array.write([], sg.reshape(x, (4, 3)) * turn)
+                    expected = (np.arange(12.0) * turn).reshape(4, 3)
+                case 1 | 2 | 3:
+                    array.write([point // 3, point % 3], x[point] + turn)
+                    expected[point // 3, point % 3] = point + turn
+                case 4:
+                    array.write([slice(1, 3), column], x[:2] - turn)
+                    expected[1:3, column] = np.arange(2.0) - turn
+            rows = int(rng.integers(1, 5))
+            index = [slice(0, rows)] if turn % 2 else [np.array([3, 0, 3]), column]
+            wanted = expected[index[0]] if turn % 2 else expected[index[0], column]
+            reads.append((array.read(index), wanted.copy()))
+        values = interpreted(graph, x, [tensor(read) for read, _ in reads], np.arange(12.0))
+    for value, (_, wanted) in zip(values, reads, strict=True):
+        np.testing.assert_array_equal(value, wanted)
+
+
+def test_what_was_joined_is_forgotten_where_an_array_is_assigned_as_a_whole() -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((12,), sg.float64)
+        array, reads = StanArray((12,)), []
+        for factor in (1.0, 2.0):
+            array.write([], x)
+            for point in range(12):
+                array.write([point], x[point] * factor)
+            reads += [array.read([slice(0, 10)]), array.read([slice(0, 8)]), array.read([slice(0, 12)])]
+        values = interpreted(graph, x, [tensor(read) for read in reads], np.arange(12.0))
+    for value, (factor, count) in zip(values, [(f, n) for f in (1.0, 2.0) for n in (10, 8, 12)], strict=True):
+        np.testing.assert_array_equal(value, np.arange(count) * factor)
 
 
 # -- compiled ---------------------------------------------------------------------------------------------------------

@@ -66,14 +66,14 @@ class StanArray:
 
     @classmethod
     def unassigned(cls, sizes: Sequence[int], integer: bool) -> StanArray:
-        """A box whose elements may be read only after they are assigned."""
+        """An array whose elements may be read only after they are assigned."""
         made = cls(sizes, integer)
         count = math.prod(made.shape)
         made._pieces, made._owner, made._place = [None], np.zeros(count, np.int64), np.arange(count)
         return made
 
     def assigned(self) -> tuple[Any, Value]:
-        """The numbers of the elements of an ``unassigned`` box that were assigned, and their values, flat."""
+        """The numbers of the elements of an ``unassigned`` array that were assigned, and their values, flat."""
         whole = self._pieces is None or self._pieces[0] is not None
         at = np.arange(math.prod(self.shape)) if whole else np.flatnonzero(self._owner)
         return at, self.join(at)
@@ -90,7 +90,7 @@ class StanArray:
         return self._pieces is None and other._pieces is None and self.value is other.value
 
     def copy(self) -> StanArray:
-        """A box of its own that now holds the same."""
+        """An array of its own that now holds the same."""
         made = StanArray.__new__(StanArray)
         made.__dict__.update(self.__dict__)
         made.value = np.array(self.value) if isinstance(self.value, np.ndarray) else self.value
@@ -135,7 +135,7 @@ class StanArray:
             return
         if self._pieces is None:
             count = math.prod(self.shape)
-            self._pieces = [reshape(self.value, (count,))]
+            self._pieces, self._last = [reshape(self.value, (count,))], None
             self._owner, self._place = np.zeros(count, np.int64), np.arange(count)
         at = self.flat(index)
         many = not isinstance(at, INTS)
