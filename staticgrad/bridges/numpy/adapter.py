@@ -61,7 +61,7 @@ def of_tensors(fn: Callable[..., Any], freeze: bool = False) -> Callable[..., An
     def declared(*arguments: Any, **named: Any) -> Any:
         graph = graph_of(nests.flatten([list(arguments), named]))
         with graph, trace.tracing(freeze) as current:
-            rebuilding = Rebuilding()
+            rebuilding = Rebuilding(fn)
             current.rebuild = rebuilding.function
             given = nests.map(functools.partial(_given, rebuilding), [list(arguments), named])
             result = rebuilding.of(fn)(*given[0], **given[1])

@@ -71,8 +71,8 @@ def _converted(
     if isinstance(expected, np.ndarray) and not check_dtype(expected.dtype, path, has_example):
         return all_known(expected)
     is_array = path not in SEQUENCES and (path in FUNCTIONS or may_be_view(path)) and path.startswith("numpy.")
-    if arguments and is_array and type(arguments[0]) in (list, tuple):
-        arguments = [call(np.asarray, arguments[:1], {}), *arguments[1:]]
+    if is_array:
+        arguments = [call(np.asarray, (x,), {}) if _has_arrays(x) else x for x in arguments]
     reason = _NONE
     try:
         result = _apply(path, function, arguments, named, expected)
@@ -92,6 +92,10 @@ def _converted(
         reason = f"{_NONE} ({type(error).__name__}: {error})"
     trace.current().refuse(path, reason, has_example)
     return all_known(expected)
+
+
+def _has_arrays(x: Any) -> bool:
+    return type(x) in (list, tuple) and next(arrays_in(x), None) is not None
 
 
 def _apply(path: str, function: Any, arguments: list[Any], named: dict[str, Any], expected: Any) -> Any:

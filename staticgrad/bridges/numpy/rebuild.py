@@ -12,6 +12,7 @@ import abc
 import builtins
 import functools
 import os
+import sys
 import sysconfig
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -33,6 +34,14 @@ def _is_users(file: str | None) -> bool:
     if file is None or file.startswith((*_LIBRARIES, "<frozen ")) or is_inside(file):
         return False
     return not {"site-packages", "dist-packages"} & set(file.split(os.sep))
+
+
+def _installed_package(fn: Any) -> str | None:
+    """The folder of the package that a function comes from, unless that has stand-ins."""
+    name = (getattr(fn, "__module__", None) or "").partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    in_package = file is not None and os.path.basename(file) == "__init__.py" and name not in HANDLED
+    return os.path.join(os.path.dirname(file), "") if in_package and file is not None else None
 
 
 class _Globals(dict[str, Any]):
@@ -61,8 +70,9 @@ class _UserModule:
 class Rebuilding:
     """All that was rebuilt for one trace, by the identity of what it stands for."""
 
-    def __init__(self) -> None:
+    def __init__(self, fn: Any = None) -> None:
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._package = _installed_package(fn)
         self.builtins = {**vars(builtins), "__import__": self._import, "max": _extreme(max), "min": _extreme(min)}
 
     def of(self, found: Any) -> Any:
@@ -84,11 +94,11 @@ class Rebuilding:
 
     def _new(self, found: Any) -> Any:
         if isinstance(found, FunctionType):
-            return self._function(found) if _is_users(found.__code__.co_filename) else stand_in(found)
+            return self._function(found) if self._is_users(found.__code__.co_filename) else stand_in(found)
         if isinstance(found, ModuleType):
             if found.__name__.split(".")[0] in HANDLED:
                 return module_stand_in(found)
-            return _UserModule(self, found) if _is_users(getattr(found, "__file__", None)) else found
+            return _UserModule(self, found) if self._is_users(getattr(found, "__file__", None)) else found
         if isinstance(found, np.vectorize):
             return stand_in(np.vectorize)(self.of(found.pyfunc))
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
@@ -100,10 +110,10 @@ class Rebuilding:
             return array_from_outside(found) if found.dtype.kind in "biuf" else found
         inner = getattr(found, "py_func", None) or getattr(found, "__wrapped__", None)  # of numba, of functools
         if isinstance(inner, FunctionType) and not isinstance(found, type):
-            return self.of(inner) if _is_users(inner.__code__.co_filename) else stand_in(found)
+            return self.of(inner) if self._is_users(inner.__code__.co_filename) else stand_in(found)
         if isinstance(found, type):
             return self._class(found)
-        if _is_users_class(type(found)):
+        if self._is_users_class(type(found)):
             return self._instance(found)
         return stand_in(found)
 
@@ -131,9 +141,9 @@ class Rebuilding:
 
     def _class(self, cls: type) -> type:
         """A subclass whose methods are rebuilt, and those of its bases, for a class of the user's."""
-        if not _is_users_class(cls):
+        if not self._is_users_class(cls):
             return cls
-        bases = (*(self.of(base) for base in cls.__bases__ if _is_users_class(base)), cls)
+        bases = (*(self.of(base) for base in cls.__bases__ if self._is_users_class(base)), cls)
         made = type(cls)(cls.__name__, bases, {"__module__": cls.__module__, "__qualname__": cls.__qualname__})
         self._keep(cls, made)  # before its methods, which may refer to it
         for name, value in vars(cls).items():
@@ -145,7 +155,7 @@ class Rebuilding:
     def _attribute(self, value: Any) -> Any:
         """A rebuilt attribute of a class; None for what a subclass inherits as it is."""
         if isinstance(value, FunctionType):
-            return self.of(value) if _is_users(value.__code__.co_filename) else None
+            return self.of(value) if self._is_users(value.__code__.co_filename) else None
         if isinstance(value, (staticmethod, classmethod)):
             return type(value)(self.of(value.__func__))
         if isinstance(value, property):
@@ -162,16 +172,19 @@ class Rebuilding:
         made.__dict__.update({name: self.of(value) for name, value in state.items()})
         return made
 
+    def _is_users(self, file: str | None) -> bool:
+        """True if code of a file is the user's own, or of the installed package that the function comes from."""
+        return _is_users(file) or (file is not None and self._package is not None and file.startswith(self._package))
+
+    def _is_users_class(self, cls: type) -> bool:
+        """True if the methods of a class can be rebuilt: it is of ordinary kind and written by the user."""
+        if type(cls) not in (type, abc.ABCMeta) or issubclass(cls, (BaseException, tuple)) or "__slots__" in vars(cls):
+            return False
+        codes = [f.__code__ for f in vars(cls).values() if isinstance(f, FunctionType)]
+        return any(self._is_users(code.co_filename) for code in codes)
+
     def _import(self, *arguments: Any, **named: Any) -> Any:
         return self.of(builtins.__import__(*arguments, **named))
-
-
-def _is_users_class(cls: type) -> bool:
-    """True if the methods of a class can be rebuilt: it is of ordinary kind and written by the user."""
-    if type(cls) not in (type, abc.ABCMeta) or issubclass(cls, (BaseException, tuple)) or "__slots__" in vars(cls):
-        return False
-    codes = [f.__code__ for f in vars(cls).values() if isinstance(f, FunctionType)]
-    return any(_is_users(code.co_filename) for code in codes)
 
 
 def _is_filled(cell: CellType) -> bool:

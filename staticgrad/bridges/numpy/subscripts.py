@@ -105,6 +105,8 @@ def _item(part: Any) -> Any:
         if not part.is_known:
             return part
         part = part.value
+    if isinstance(part, range):
+        return np.asarray(part)
     if isinstance(part, slice):
         return slice(*(None if end is None else operator.index(end) for end in (part.start, part.stop, part.step)))
     if isinstance(part, (bool, np.bool_)) or part is None or part is Ellipsis:

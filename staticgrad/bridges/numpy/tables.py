@@ -27,7 +27,7 @@ UFUNCS: Table = {}
 FUNCTIONS: Table = {}
 WRITTEN: Table = {}
 SEQUENCES = {f"numpy.{name}" for name in ("array", "asarray", "asanyarray", "concatenate", "concat", "stack", "vstack",
-                                          "row_stack", "hstack", "dstack", "column_stack", "select", "block",
+                                          "row_stack", "hstack", "dstack", "column_stack", "select", "block", "choose",
                                           "linalg.multi_dot")}  # fmt: skip
 _PATHS: dict[Any, str] = {}  # of functions that tables have
 
