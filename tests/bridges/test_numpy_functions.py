@@ -284,6 +284,15 @@ def test_dtypes_are_numpy_s() -> None:
     same(dtypes, X.astype(np.float32), X, 1.5, np.arange(6))
 
 
+def test_types_of_numbers_convert_and_are_dtypes() -> None:
+    def kinds(x: Any) -> Any:
+        is_float = isinstance(x[0], np.float64) and x.dtype == np.float64 and np.issubdtype(x.dtype, np.floating)
+        known = np.zeros(2, dtype=np.int32), np.finfo(np.float64).eps, {np.float64: 1.0}[np.float64], np.float32(0.5)
+        return np.float64(x[0]) * 2, np.float32(x), np.int64(x[1]), x.astype(np.float32), x * is_float, known
+
+    same(kinds, X)
+
+
 def test_ints_and_texts_are_part_of_the_program() -> None:
     def power(x: Any, n: int, how: str = "up") -> Any:
         y = np.ones_like(x)

@@ -328,6 +328,35 @@ def _scalar(tensor: Tensor, is_example: bool) -> Storage:
     return Storage(0, o.reshape(tensor, ()), is_example)
 
 
+class ScalarKind(type):
+    """The class of stand-ins for NumPy's types of numbers, which convert traced arrays: ``np.float64(x)``.
+
+    To ``isinstance``, and as a dtype, they are the type that they stand for.
+    """
+
+    real: Any
+
+    def __call__(cls, *arguments: Any) -> Any:
+        if any(map(is_traced, arguments)):
+            return call(np.array, arguments[0], cls.real)[()]
+        return cls.real(*value_of(arguments))
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.real, name)
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, cls.real)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls.real)
+
+    def __eq__(cls, other: object) -> bool:
+        return bool(cls.real == value_of(other))
+
+    def __hash__(cls) -> int:
+        return hash(cls.real)
+
+
 def traced(value: Any, tensor: Tensor, is_example: bool = True) -> TracedArray:
     """An array of its own memory."""
     storage = Storage(value, tensor, is_example)
@@ -353,6 +382,8 @@ def value_of(nest: Any) -> Any:
         return kind(map(value_of, nest))
     if kind is dict:
         return {key: value_of(part) for key, part in nest.items()}
+    if kind is ScalarKind:
+        return nest.real
     if kind is slice:
         return slice(value_of(nest.start), value_of(nest.stop), value_of(nest.step))
     return nest

@@ -16,7 +16,7 @@ import numpy as np
 
 from staticgrad.base.errors import UnsupportedError
 from staticgrad.bridges.numpy import array, subscripts, trace
-from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, value_of
+from staticgrad.bridges.numpy.array import ScalarKind, TracedArray, arrays_in, is_traced, value_of
 from staticgrad.bridges.numpy.cells import check_dtype
 from staticgrad.bridges.numpy.elementwise import call_ufunc
 from staticgrad.bridges.numpy.moves import ORDERED, may_be_view, moved, places_of, view_of
@@ -120,6 +120,8 @@ def _argument(nest: Any) -> Any:
         return nest.value if nest.is_known else nest.tensor()
     if kind is tuple or kind is list:
         return kind(map(_argument, nest))
+    if kind is ScalarKind:
+        return nest.real
     if kind is float:
         return np.float64(nest)  # where a lone Python float would make a tensor of float32
     return nest

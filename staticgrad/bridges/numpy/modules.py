@@ -18,7 +18,7 @@ import numpy as np
 
 from staticgrad.base import nests
 from staticgrad.bridges.numpy import choices, matrices, reductions, shapes, special, statistics, trace, ufuncs
-from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, value_of
+from staticgrad.bridges.numpy.array import ScalarKind, TracedArray, arrays_in, is_traced, known, value_of
 from staticgrad.bridges.numpy.calls import call
 from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
@@ -30,6 +30,7 @@ from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, register
 
 TABLES = (choices, matrices, reductions, shapes, special, statistics, ufuncs)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
+_SCALARS = frozenset(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_)))
 _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "scipy.constants")
 
 
@@ -164,6 +165,8 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
     if where.startswith(("numpy.random", "scipy.stats._qmc")) and callable(found):
         return getattr(module_stand_in(np.random if where[0] == "n" else sys.modules[where]), found.__name__)
     if isinstance(found, type):
+        if found in _SCALARS:
+            return _scalar_kind(found)
         return _vectorize if found is np.vectorize else found
     if where.startswith("scipy.stats") and hasattr(found, "rvs"):
         return DistributionStandIn(getattr(found, "name", type(found).__name__), found)
@@ -173,6 +176,11 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
         home_name = home.__name__ if home is not None else where
         return FunctionStandIn(found) if home_name.split(".")[0] in ("numpy", "scipy", "math") else found
     return found
+
+
+@functools.cache
+def _scalar_kind(real: Any) -> ScalarKind:
+    return ScalarKind(real.__name__, (), {"real": real, "dtype": np.dtype(real)})
 
 
 def module_stand_in(module: ModuleType) -> Any:
