@@ -71,7 +71,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         np.array([[a[0], 1], [2, a[1]]]), np.atleast_3d(a), np.lib.stride_tricks.sliding_window_view(a, 3)), (X, M)),
     "writes": (inserted, (X, M)),
     "splits": (lambda m: (
-        np.split(m, 2), np.hsplit(m, [2]), np.array_split(m, 3, axis=1), np.dsplit(m[..., None], 1), np.unstack(m)),
+        np.split(m, 2), np.hsplit(m, [2]), np.array_split(m, 3, axis=1), np.dsplit(m[..., None], 1)),
         (M,)),
     "pads": (lambda a, m: (
         np.pad(a, 2, constant_values=3), np.pad(m, ((1, 0), (2, 1)), mode="edge"), np.pad(a, 3, mode="symmetric"),

@@ -541,3 +541,10 @@ def test_freezing_is_for_functions_for_numpy() -> None:
 def test_a_gradient_by_an_int_says_to_write_a_float() -> None:
     with pytest.raises(sg.GradientError, match="write a float"):
         sg.value_and_grad(lambda x: x * 2, numpy=True)(3)
+
+
+def test_an_array_that_outlives_its_call_is_refused() -> None:
+    kept = []
+    declared(lambda x: kept.append(x) or x * 2, (X,))
+    with pytest.raises(sg.GraphError, match="a call that has ended"):
+        float(kept[0][0])

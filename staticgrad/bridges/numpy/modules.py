@@ -30,7 +30,11 @@ from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, register
 
 TABLES = (choices, matrices, reductions, shapes, special, statistics, ufuncs)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
-_SCALARS = frozenset(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_)))
+_SCALARS: dict[Any, ScalarKind] = {
+    kind: ScalarKind(kind.__name__, (), {"real": kind, "dtype": np.dtype(kind)})
+    for kind in {*np.sctypeDict.values()}
+    if issubclass(kind, (np.number, np.bool_))
+}
 _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "scipy.constants")
 
 
@@ -166,7 +170,7 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
         return getattr(module_stand_in(np.random if where[0] == "n" else sys.modules[where]), found.__name__)
     if isinstance(found, type):
         if found in _SCALARS:
-            return _scalar_kind(found)
+            return _SCALARS[found]
         return _vectorize if found is np.vectorize else found
     if where.startswith("scipy.stats") and hasattr(found, "rvs"):
         return DistributionStandIn(getattr(found, "name", type(found).__name__), found)
@@ -176,11 +180,6 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
         home_name = home.__name__ if home is not None else where
         return FunctionStandIn(found) if home_name.split(".")[0] in ("numpy", "scipy", "math") else found
     return found
-
-
-@functools.cache
-def _scalar_kind(real: Any) -> ScalarKind:
-    return ScalarKind(real.__name__, (), {"real": real, "dtype": np.dtype(real)})
 
 
 def module_stand_in(module: ModuleType) -> Any:

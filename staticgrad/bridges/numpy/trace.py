@@ -20,6 +20,7 @@ import numpy as np
 
 from staticgrad.base.errors import (
     FrozenValueWarning,
+    GraphError,
     PromotionWarning,
     SourceLine,
     UnsupportedError,
@@ -124,8 +125,14 @@ _traces = _Traces()
 
 
 def current() -> FunctionTrace:
-    """The trace that is running in this thread; outside of any, one that refuses at once."""
-    return _traces.stack[-1] if _traces.stack else FunctionTrace(freeze=False)
+    """The trace that is running in this thread.
+
+    Raises:
+        GraphError: an array outlived the call for which it was traced.
+    """
+    if not _traces.stack:
+        raise GraphError("numpy: expected an array of the function that is traced, actual one of a call that has ended")
+    return _traces.stack[-1]
 
 
 @contextmanager
