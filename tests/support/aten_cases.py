@@ -325,6 +325,7 @@ INDEXING = [
         for mode in ("sum", "mean", "amax", "amin", "prod")
         for own in (True, False)
     ),
+    case("nonzero_static", lambda x: torch.nonzero_static(x > 0, size=12), X, gradients=False),
     case("index_add", lambda x, v: x.index_add(0, whole(1, 1), v, alpha=2.0), X, normal(2, 4)),
     case("index_reduce", lambda x, v: x.index_reduce(0, whole(1, 1), v, "amax"), X, normal(2, 4)),
     case("put", lambda x, v: x.put(whole(0, 5), v) + x.put(whole(1, 1), v, accumulate=True), X, normal(2)),

@@ -90,6 +90,18 @@ WINDOWS = [
         IMAGE,
         unit(2, 3, 5, 2),
     ),
+    case(
+        "grid_sample of cubes",
+        lambda x, g: F.grid_sample(x, g, mode="bicubic", padding_mode="reflection", align_corners=True),
+        IMAGE,
+        unit(2, 3, 5, 2) * 1.2,
+    ),
+    case(
+        "grid_sample of volumes",
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        VOLUME,
+        unit(1, 2, 3, 2, 3) * 1.2,
+    ),
     case("affine_grid", lambda t: F.affine_grid(t, (2, 3, 4, 5), align_corners=False), normal(2, 2, 3)),
 ]
 

@@ -205,3 +205,8 @@ def searchsorted(
     values = cast(as_tensor(x), sorted_sequence.dtype)
     places = o.searchsorted(sorted_sequence, values, side="right" if right or side == "right" else "left")
     return cast(places, at.dtype)
+
+
+@converts("nonzero_static")
+def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
+    return o.stack(list(o.nonzero(x, size=size, fill_value=fill_value)), axis=1)

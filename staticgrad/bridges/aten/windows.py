@@ -1,7 +1,4 @@
-"""Convolutions, pools, pads and other sizes of images: their converters.
-
-``im2col``, ``col2im`` and samples on a grid read and write at places that are computed here.
-"""
+"""Convolutions, pools, pads and other sizes of images: their converters."""
 
 from __future__ import annotations
 
@@ -9,16 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from staticgrad.bridges.aten.dialect import AtenCall, converts
-from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.nn import patches
 from staticgrad.nn.padding import pad as padded
 from staticgrad.nn.resizing import interpolate
+from staticgrad.nn.sampling import grid_sample
 
 Sizes = Sequence[int]
+SAMPLES: Any = ("bilinear", "nearest", "bicubic")  # by PyTorch's numbers
+BORDERS: Any = ("zeros", "border", "reflection")
 
 
 def all_axes(sizes: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
@@ -218,68 +216,16 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return o.reshape(o.permute_dims(parts, order), (*front, c // (r * r), h * r, w * r))
 
 
-def _window_places(size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Any:
-    """For each place of a kernel, and each position of the window in row-major order, the place in the padded image."""
-    places: Any = np.zeros((1, 1), np.int64)
-    for n, k, d, p, s in zip(size, kernel, dilation, padding, stride, strict=True):
-        count = (n + 2 * p - d * (k - 1) - 1) // s + 1
-        axis = np.arange(k)[:, None] * d + np.arange(count) * s
-        places = (places[:, None, :, None] * (n + 2 * p) + axis[None, :, None, :]).reshape(
-            places.shape[0] * k, places.shape[1] * count
-        )
-    return places
-
-
 @converts("im2col")
 def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
-    sizes = [int(n) for n in x.shape[-2:]]
-    places = _window_places(sizes, kernel_size, dilation, padding, stride)
-    zeros = [(0, 0)] * (x.ndim - 2) + [(p, p) for p in padding]
-    image = o.pad(x, zeros)
-    columns = o.take(o.reshape(image, (*x.shape[:-2], -1)), places, axis=x.ndim - 2)
-    return o.reshape(columns, (*x.shape[:-3], x.shape[-3] * places.shape[0], places.shape[1]))
+    return patches.unfold(x, *(all_axes(sizes, 2) for sizes in (kernel_size, dilation, padding, stride)))
 
 
 @converts("col2im")
 def col2im(x: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
-    places = _window_places(output_size, kernel_size, dilation, padding, stride)
-    high, wide = (int(n) + 2 * p for n, p in zip(output_size, padding, strict=True))
-    front = (*x.shape[:-2], x.shape[-2] // places.shape[0])
-    columns = o.reshape(x, (*front, *places.shape))
-    base = o.zeros((*front, high * wide), dtype=x.dtype)
-    image = o.reshape(o.scatter(base, (..., places), columns, mode="add"), (*front, high, wide))
-    return image[..., padding[0] : high - padding[0], padding[1] : wide - padding[1]]
+    return patches.fold(x, *(all_axes(sizes, 2) for sizes in (output_size, kernel_size, dilation, padding, stride)))
 
 
-@converts("grid_sampler_2d", "grid_sampler_3d", "grid_sampler")
+@converts("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """Bilinear or nearest samples of images at places from -1 to 1."""
-    if interpolation_mode == 2 or x.ndim != 4 or padding_mode == 2:
-        raise RefusedError("bicubic samples, samples of volumes and reflected ones are not converted")
-    n, _, high, wide = x.shape
-    ends = [int(wide), int(high)]
-
-    def place(axis: int) -> Tensor:
-        size, at = ends[axis], grid[..., axis]
-        found = (at + 1) * ((size - 1) / 2) if align_corners else ((at + 1) * size - 1) / 2
-        return o.clip(found, 0.0, size - 1.0) if padding_mode == 1 else found
-
-    across, down = place(0), place(1)
-    images = o.reshape(o.constant(np.arange(int(n))), (n, 1, 1))
-
-    def read(row: Tensor, column: Tensor) -> Tensor:
-        inside = (row >= 0) & (row <= ends[1] - 1) & (column >= 0) & (column <= ends[0] - 1)
-        rows, columns = (
-            o.astype(o.clip(where, 0.0, end - 1.0), np.dtype(np.int64))
-            for where, end in ((row, ends[1]), (column, ends[0]))
-        )
-        found = o.moveaxis(x, 1, -1)[images, rows, columns]  # (N, OH, OW, C)
-        return o.where(o.expand_dims(inside, -1), found, 0.0)
-
-    if interpolation_mode == 1:
-        return o.moveaxis(read(o.round(down), o.round(across)), -1, 1)
-    top, left = o.floor(down), o.floor(across)
-    below, beside = o.expand_dims(down - top, -1), o.expand_dims(across - left, -1)
-    upper = read(top, left) * (1 - beside) + read(top, left + 1) * beside
-    lower = read(top + 1, left) * (1 - beside) + read(top + 1, left + 1) * beside
-    return o.moveaxis(upper * (1 - below) + lower * below, -1, 1)
+    return grid_sample(x, grid, SAMPLES[interpolation_mode], BORDERS[padding_mode], align_corners)
