@@ -34,7 +34,7 @@ from jax_functions import FUNCTIONS  # noqa: E402
 # Converters of primitives that other releases of JAX have, or that only its own transformations make.
 ELSEWHERE = {
     "add_any", "broadcast_to", "call", "checkpoint", "closed_call", "composite", "conj", "copy_p",
-    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "dce_sink", "empty", "empty2", "eq_to",
+    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "dce_sink", "empty", "empty2", "eq_to", "error_if",
     "expand_dims", "iota_2x32_shape", "jaxpr_call", "layout_constraint", "pjit", "pvary", "real",
     "reciprocal", "reduced_vary_cast", "remat", "scatter_add", "scatter_max", "scatter_min", "scatter_mul",
     "scatter_sub", "select_and_scatter", "sharding_constraint", "stage", "threefry2x32", "zeros_like",
@@ -290,6 +290,31 @@ def test_a_kept_rule_for_tangents_serves_forward_mode() -> None:
     np.testing.assert_allclose(sg.Session().run(t, {x: v}), 6 * np.cos(v), rtol=1e-12)
 
 
+def test_a_solution_has_tangents() -> None:
+    a, b = sg.placeholder((3, 3), sg.float64), sg.placeholder((3,), sg.float64)
+    given = np.random.default_rng(0).normal(size=(3, 3)), np.arange(3.0)
+    moved = np.random.default_rng(1).normal(size=(3, 3)), np.ones(3)
+    (t,) = sg.jvp(convert(jnp.linalg.solve)(a, b), [a, b], list(moved))
+    wanted = jax.jvp(jnp.linalg.solve, given, moved)[1]
+    np.testing.assert_allclose(sg.Session().run(t, dict(zip((a, b), given))), wanted, rtol=1e-10)
+
+
+def test_a_rule_is_told_which_operands_may_move() -> None:
+    @jax.custom_vjp
+    def scaled(x: Any, y: Any) -> Any:
+        return x * y
+
+    def forward(x: Any, y: Any) -> Any:
+        assert x.perturbed
+        assert not y.perturbed
+        return x.value * y.value, y.value
+
+    scaled.defvjp(forward, lambda y, ct: (3 * y * ct, None), symbolic_zeros=True)
+    x = sg.placeholder((2,), sg.float64)
+    (slope,) = sg.gradients(convert(lambda x: scaled(x, jnp.floor(x) + 2.0))(x), x)
+    assert sg.Session().run(slope, {x: [1.0, 2.5]}).tolist() == [9.0, 12.0]
+
+
 def test_a_rule_that_reads_what_is_computed_around_it_is_refused() -> None:
     x = sg.placeholder((2,), sg.float64)
 
@@ -359,6 +384,26 @@ def test_a_callback_is_refused_and_never_dropped() -> None:
     ):
         with pytest.raises(sg.UnsupportedError, match="a call of Python"):
             convert(fn)(x)
+
+
+def test_errors_of_equinox_are_assertions() -> None:
+    msgs = ["too small", "too large"]  # the name in Equinox
+
+    def raises(number: Any) -> Any:
+        raise RuntimeError(msgs[number.item()])
+
+    raises.__module__ = "equinox._errors"
+
+    def checked(x: Any) -> Any:
+        wrong, number = (x < 0) | (x > 9), jnp.where(x < 0, 0, 1)
+        return lax.cond(wrong, lambda: jax.pure_callback(raises, x, number), lambda: x * 2)
+
+    x = sg.placeholder((), sg.float64)
+    y, sess = convert(checked)(x), sg.Session()
+    assert sess.run([y, *sg.gradients(y, x)], {x: 3.0}) == [6.0, 2.0]
+    for value, message in ((-1.0, "too small"), (10.0, "too large")):
+        with pytest.raises(sg.StaticGradError, match=message):
+            sess.run(y, {x: value})
 
 
 def test_a_primitive_of_a_third_party_is_what_its_implementation_does() -> None:

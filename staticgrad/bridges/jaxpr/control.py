@@ -11,9 +11,11 @@ from staticgrad.bridges.arrays import as_tensors
 from staticgrad.bridges.jaxpr import versions
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.rules import ruled
-from staticgrad.bridges.jaxpr.views import deeper
+from staticgrad.bridges.jaxpr.versions import dtype_of_type
+from staticgrad.bridges.jaxpr.views import deeper, shape_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.scopes import control_dependencies
 
 
 def _values(at: JaxScope, node: Any) -> list[Any]:
@@ -84,6 +86,15 @@ def defined(at: JaxScope, node: Any) -> list[Any]:
     definition = versions.definition_of(at.dialect.name(node))
     assert definition is not None
     return at.run_function(lambda *xs: definition(*xs, **node.params), node)
+
+
+@converts("error_if")
+def error_if(at: JaxScope, node: Any) -> list[Tensor]:
+    """The call that raises one of several errors, as an assertion for each; its results are never read."""
+    number = at.tensor(node.invars[0])
+    messages = versions.messages_of(node) or ()
+    with control_dependencies([o.assert_(o.all(number != n), text) for n, text in enumerate(messages)]):
+        return [o.identity(o.zeros(shape_of(v), dtype=dtype_of_type(v.aval))) for v in node.outvars]
 
 
 @converts("dce_sink")

@@ -70,6 +70,8 @@ class _Jax(Dialect):
 
     def key(self, node: Any) -> str:
         name = self.name(node)
+        if name == "pure_callback" and versions.messages_of(node) is not None:
+            return "error_if"
         is_foreign = name not in CONVERTERS and versions.implementation_of(node.primitive) is not None
         return "" if is_foreign else name
 
@@ -127,6 +129,7 @@ class JaxScope(SourceScope):
     Attributes:
         choices: how the function is converted.
         lifted: tensors in the place of constants of the jaxprs, by their identity.
+        given: the tensors that the function was called with.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class JaxScope(SourceScope):
         super().__init__(JAX, values)
         self.choices = choices
         self.lifted: Mapping[int, Tensor] = {} if lifted is None else lifted
+        self.given: frozenset[Tensor] = frozenset(self.lifted.values())
         self._arrays: dict[int, Any] = {}  # of constants, one for all uses, so that it is one constant
 
     def value(self, variable: Any) -> Any:
@@ -210,6 +214,7 @@ def declare(traced: Traced, values: Sequence[Any], choices: Choices, lifted: Map
     JAX.require(body_of(traced.body.jaxpr))
     scope = JaxScope({}, choices, lifted)
     given = [_of_type(variable, value) for variable, value in zip(traced.body.jaxpr.invars, values, strict=True)]
+    scope.given |= {value for value in given if isinstance(value, Tensor)}
     return as_tensors(scope.run(traced.body, given))
 
 

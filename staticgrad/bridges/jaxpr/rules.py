@@ -21,20 +21,26 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
+# Ops that no gradient passes, and those of constants of the function's own.
+STILL = ("stop_gradient", "floor", "ceil", "round", "trunc", "sign", "constant", "full", "iota")
+
+
 class JaxRule:
     """The rule of an equation, traced once.
 
     Attributes:
         variables: what the equation reads.
-        moving: for each of them, whether there are derivatives by it: it is floating, and no value from around the
-            function, by which JAX derives no custom rule.
+        moving: for each of them, whether there are derivatives by it: it is floating, it depends on what is not
+            known, and it is no value from around the function, by which JAX derives no custom rule. A rule that is
+            told which operands move may refuse others, so for such a rule it has a gradient as well.
     """
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, at: JaxScope, node: Any) -> None:
         self._function, self.variables = versions.function_of(node)
         own = node.invars[node.params.get("num_consts", 0) :]
         given = {v for v in own if not versions.is_literal(v)}
-        self.moving = [_is_floating(v) and v in given for v in self.variables]
+        asks = bool(node.params.get("symbolic_zeros"))
+        self.moving = [_is_floating(v) and v in given and _may_move(at, at.value(v), asks) for v in self.variables]
         self._results = [_is_floating(v) for v in node.outvars]
         self._node = node
         self._traced: dict[bool, Any] = {}
@@ -89,6 +95,23 @@ def _is_floating(variable: Any) -> bool:
     return bool(jax.dtypes.issubdtype(variable.aval.dtype, np.floating))
 
 
+def _may_move(at: JaxScope, value: Any, asks: bool) -> bool:
+    """True for a tensor that gradients may lead on from; where ``asks``, only if they lead to what the function was
+    given, or into a loop's body."""
+    waiting, seen = [value] if isinstance(value, Tensor) else [], set()
+    while waiting:
+        x = waiting.pop()
+        if not asks or x in at.given:
+            return True
+        if x in seen or x.dtype.kind in "biu" or x.op.op.name in STILL:
+            continue
+        if not x.op.inputs:
+            return True
+        seen.add(x)
+        waiting += x.op.inputs
+    return False
+
+
 def _spec(variable: Any) -> Any:
     return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
 
@@ -103,10 +126,10 @@ def ruled(at: JaxScope, node: Any, made: Callable[[], Sequence[Any]], *, reverse
     Args:
         reverse: True to have JAX's rule for cotangents, else the one for tangents, which is transposed here.
     """
-    rule = JaxRule(node)
+    rule = JaxRule(at, node)
     values = [at.value(v) for v in rule.variables]
     operands = [x for x in values if isinstance(x, Tensor)]
-    if not any(x.dtype.kind == "f" or x.dtype.name == "bfloat16" for x in operands):
+    if not any(rule.moving):
         return list(made())
 
     @o.custom_gradient

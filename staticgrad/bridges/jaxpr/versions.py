@@ -7,6 +7,7 @@ All other modules of the folder read attributes of ``jax.make_jaxpr``'s result a
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ except ImportError as error:
 
 __all__ = [
     "DEFINITIONS", "KEY_DTYPE", "as_array", "bodies_of", "definition_of", "dtype_of_aval", "dtype_of_type",
-    "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal", "is_traced", "jax",
+    "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "messages_of", "is_literal", "is_traced", "jax",
     "packed_keys", "parts_of", "source_of",
 ]  # fmt: skip
 
@@ -143,6 +144,17 @@ def definition_of(name: str) -> Callable[..., Any] | None:
         return getattr(importlib.import_module(f"jax._src.{module}"), function, None)
     except ImportError:
         return None
+
+
+def messages_of(equation: Any) -> Sequence[str] | None:
+    """The messages of Equinox's ``error_if``, of which the operand has the number of one; None of another callback.
+    What follows the error there, for accelerators that go on, has none."""
+    function = getattr(equation.params.get("callback"), "callback_func", None)
+    if getattr(function, "__module__", None) != "equinox._errors":
+        return None
+    if function.__name__ == "raises":
+        return inspect.getclosurevars(function).nonlocals.get("msgs")
+    return () if function.__name__ == "tpu_msg" else None
 
 
 def gamma_of(keys: Any, shape: Any, *, log_space: bool) -> Any:
