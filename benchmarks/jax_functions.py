@@ -321,6 +321,51 @@ def lstm(size: int) -> Made:
 
 
 @function
+def residual(size: int) -> Made:
+    """A residual block with batch norms, one of which is trained."""
+    from flax import linen as nn
+
+    batch, side, width = ((2, 5, 3), (8, 28, 24))[size]
+
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            y = nn.Conv(width, (3, 3))(x)
+            y = nn.relu(nn.BatchNorm(use_running_average=False)(y))
+            y = nn.BatchNorm(use_running_average=True)(nn.Conv(width, (3, 3))(y))
+            return nn.relu(x + y)
+
+    module, x = Block(), draws(batch, side, side, width)
+    variables = jax.tree.map(lambda leaf: np.asarray(leaf, x.dtype), module.init(jax.random.key(0), jnp.asarray(x)))
+    leaves, tree = jax.tree.flatten(variables)
+
+    def loss(x: Any, *leaves: Any) -> Any:
+        y, changed = module.apply(jax.tree.unflatten(tree, leaves), x, mutable=["batch_stats"])
+        return jnp.mean(y**2) + sum(jnp.sum(leaf) for leaf in jax.tree.leaves(changed))
+
+    return loss, [x, *leaves]
+
+
+@function
+def dropped(size: int) -> Made:
+    """A gated recurrent unit with dropout by JAX's random numbers."""
+    from flax import linen as nn
+
+    batch, length, width = ((2, 4, 5), (16, 30, 48))[size]
+    layers = [nn.RNN(nn.GRUCell(width, param_dtype=jnp.float64)), nn.Dropout(0.3, deterministic=False), nn.Dense(2)]
+    module, x = nn.Sequential(layers), draws(batch, length, 3)
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    variables = jax.tree.map(lambda leaf: np.asarray(leaf, x.dtype), module.init(keys, jnp.asarray(x)))
+    leaves, tree = jax.tree.flatten(variables)
+
+    def loss(x: Any, key: Any, *leaves: Any) -> Any:
+        rngs = {"dropout": jax.random.wrap_key_data(key)}
+        return jnp.mean(module.apply(jax.tree.unflatten(tree, leaves), x, rngs=rngs) ** 2)
+
+    return loss, [x, np.array([3, 4], np.uint32), *leaves]
+
+
+@function
 def adam_step(size: int) -> Made:
     """A step of optax's Adam, of which all of the new state is summed."""
     import optax

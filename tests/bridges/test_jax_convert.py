@@ -34,8 +34,8 @@ from jax_functions import FUNCTIONS  # noqa: E402
 # Converters of primitives that other releases of JAX have, or that only its own transformations make.
 ELSEWHERE = {
     "add_any", "broadcast_to", "call", "checkpoint", "closed_call", "composite", "conj", "copy_p",
-    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "dce_sink", "empty", "empty2", "eq_to", "error_if",
-    "expand_dims", "iota_2x32_shape", "jaxpr_call", "layout_constraint", "pjit", "pvary", "real",
+    "copy_to", "core_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "dce_sink", "empty", "empty2", "eq_to",
+    "error_if", "expand_dims", "iota_2x32_shape", "jaxpr_call", "layout_constraint", "pjit", "pvary", "real",
     "reciprocal", "reduced_vary_cast", "remat", "scatter_add", "scatter_max", "scatter_min", "scatter_mul",
     "scatter_sub", "select_and_scatter", "sharding_constraint", "stage", "threefry2x32", "zeros_like",
 }  # fmt: skip
@@ -197,6 +197,37 @@ def test_functions_have_jax_s_values_and_gradients(name: str, g: sg.Graph) -> No
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     for mine, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-11 * (1 + np.max(np.abs(theirs))))
+
+
+OPTIMIZERS = (
+    "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "adan", "amsgrad", "lamb", "lars",
+    "lion", "nadam", "novograd", "radam", "rmsprop", "rprop", "sgd", "sm3", "yogi",
+)  # fmt: skip
+
+
+@pytest.mark.share(7)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_optimizers_are_optax_s(name: str) -> None:
+    optax = pytest.importorskip("optax")
+    optimizer = getattr(optax, name)(0.01)
+
+    def after_steps(w: Any, x: Any) -> Any:
+        state = optimizer.init(w)
+        for _ in range(2):
+            slope = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
+            updates, state = optimizer.update(slope, state, w)
+            w = optax.apply_updates(w, updates)
+        return w, state
+
+    rng = np.random.default_rng(0)
+    args = rng.normal(size=(3, 2)), rng.normal(size=(4, 3))
+    xs = [sg.placeholder(a.shape, sg.float64) for a in args]
+    found = by_interpreter(jax.tree.leaves(convert(after_steps)(*xs)), dict(zip(xs, args)))
+    wanted = jax.tree.leaves(jax.jit(after_steps)(*args))
+    assert len(found) == len(wanted)
+    for mine, theirs in zip(found, wanted):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
 # -- what convert takes and gives --------------------------------------------------------------------------------------
