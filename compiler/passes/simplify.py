@@ -1,7 +1,8 @@
 """Simplify: one rule a line with its algebra, right for every value (NaN, infinities, signed zeros).
 
 x − 0 = x                      x · 1 = x / 1 = x               x ↑ 2½ = x·x·√x, x ↑ −1½ = y·√y with y = 1 / x
-−(−x) = x                      where(true, a, b) = a           casts, reshapes, permutations, broadcasts compose
+−(−x) = x                      where(true, a, b) = a           where(c, a, a) = a
+casts, reshapes, permutations, broadcasts compose
 f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
 """
 
@@ -104,6 +105,8 @@ def _negative(node: Node, inputs: Inputs) -> Tensor | None:
 
 
 def _where(node: Node, inputs: Inputs) -> Tensor | None:
+    if inputs[1] is inputs[2]:
+        return _keeps(inputs[1], node)
     condition = uniform(inputs[0])
     return None if condition is None else _keeps(inputs[1] if condition else inputs[2], node)
 

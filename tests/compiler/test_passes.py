@@ -308,3 +308,20 @@ def test_images_made_of_what_users_hold_stay_in_planes(read: str) -> None:
         for step in PASSES:
             region = step.run(region)
     assert not layouts(region)
+
+
+def test_a_choice_between_a_value_and_itself_without_a_gradient_costs_nothing_forward() -> None:
+    with Graph() as graph:
+        x = sg.placeholder((4,))
+        y = sg.where(x > 0, x, sg.stop_gradient(x))
+        slope = sg.gradients(y, x)[0]
+        executable = sg.Session(graph).compile([sg.exp(y), slope], [x])
+    values = np.array([-1, 0, 1, np.nan], np.float32)
+    y_, slope_ = executable(values)
+    np.testing.assert_array_equal(slope_, [0, 0, 1, 0])
+    np.testing.assert_allclose(y_, np.exp(values), rtol=1e-6)
+    with Graph() as graph:
+        x = sg.placeholder((4,))
+        executable = sg.Session(graph).compile(sg.exp(sg.where(x > 0, x, sg.stop_gradient(x))), x)
+    executable(values)
+    assert "greater" not in executable.text("kernels")

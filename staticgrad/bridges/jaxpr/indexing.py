@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import int64
+from staticgrad.base.types import int64, is_floating
 from staticgrad.bridges.arrays import as_tensor
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.views import clipped, deeper
@@ -134,12 +134,16 @@ def gather(at: JaxScope, node: Any) -> Tensor:
         found = o.broadcast_to(x, (*index.shape[:-1], *x.shape))
     order = windows.order(found.ndim)
     result = o.permute_dims(found, tuple(np.argsort(order).tolist()))
-    if not _drops(at, node, windows):
+    drops = _drops(at, node, windows)
+    promised = "PROMISE" in str(node.params["mode"]).upper() and is_floating(x.dtype)
+    if not drops and (not promised or _all_fit(at, node.invars[1], windows)):
         return result
     outside = _outside(index, windows)
     shape = iter(outside.shape)
     spread = [1 if n in windows.places else next(shape) for n in range(result.ndim)]
-    return o.where(o.reshape(outside, tuple(spread)), _fill_value(node, x.dtype), result)
+    # Of a promise that is broken the value is clipped, and the gradient goes nowhere, as in XLA.
+    other = _fill_value(node, x.dtype) if drops else o.stop_gradient(result)
+    return o.where(o.reshape(outside, tuple(spread)), other, result)
 
 
 def _sizes(x: Tensor) -> tuple[int, ...]:

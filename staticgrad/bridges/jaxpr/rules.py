@@ -20,7 +20,6 @@ from staticgrad.bridges.jaxpr.versions import jax
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
-
 # Ops that no gradient passes, and those of constants of the function's own.
 STILL = ("stop_gradient", "floor", "ceil", "round", "trunc", "sign", "constant", "full", "iota")
 

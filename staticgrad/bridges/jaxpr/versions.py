@@ -24,8 +24,8 @@ except ImportError as error:
 
 __all__ = [
     "DEFINITIONS", "KEY_DTYPE", "as_array", "bodies_of", "definition_of", "dtype_of_aval", "dtype_of_type",
-    "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "messages_of", "is_literal", "is_traced", "jax",
-    "packed_keys", "parts_of", "source_of",
+    "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal", "is_traced", "jax",
+    "messages_of", "packed_keys", "parts_of", "source_of",
 ]  # fmt: skip
 
 KEY_DTYPE = np.dtype(np.uint64)  # of an array of random keys: the two words of each, the first one in the upper half
