@@ -143,7 +143,7 @@ class Model:
         cannot be converted, are ``left_out``."""
         scope = self._scope(self.data.variables)
         scope.parameter = Parameters(x, jacobian=False)
-        scope.lenient = True
+        scope.lenient = scope.batches = True
         scope.run(self.program.quantities)
         found: dict[str, Value] = {}
         for name in self.program.outputs:

@@ -18,7 +18,7 @@ from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan import batches, recurrences
 from staticgrad.bridges.stan.batches import LaneValue, Slice
 from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.expressions import Expressions, Returned, Unavailable, copies, some
+from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, copies, some
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
 from staticgrad.bridges.stan.indices import within
 from staticgrad.bridges.stan.loops import axes_of, recurrence_of
@@ -50,7 +50,7 @@ class StanScope(Expressions):
                 self._run(stmt)
             except RefusedError as error:
                 for name in assigned(stmt):
-                    self.variables[name] = Unavailable(error.reason)
+                    self.variables[name] = Unavailable(error.reason, isinstance(error, DrawnError))
 
     def _run(self, stmt: Stmt) -> None:
         match stmt.kind:

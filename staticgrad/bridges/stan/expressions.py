@@ -37,8 +37,8 @@ class Returned(Exception):
 class Unavailable:
     """The value of a variable that a trace leaves out, with the reason."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    def __init__(self, reason: str, inherited: bool = False) -> None:
+        self.reason, self.inherited = reason, inherited  # from a variable that it would be computed of
 
 
 class Expressions(ABC):
@@ -110,7 +110,7 @@ class Expressions(ABC):
             raise RefusedError(f"{name} is read before it is declared")
         found = self.variables[name]
         if isinstance(found, Unavailable):
-            raise DrawnError(f"{name}: {found.reason}")
+            raise DrawnError(found.reason if found.inherited else f"{name}: {found.reason}")
         if isinstance(found, Slice):
             raise RefusedError(f"{name} is read as a whole where its parts are assigned")
         return found
