@@ -176,9 +176,9 @@ def test_every_dtype(dtype: Any) -> None:
 def test_nothing_is_copied_that_can_be_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["staticgrad.bridges.torch"]
     at = draw(2, 3, requires_grad=False)
-    assert module._array(at).ctypes.data == at.data_ptr()
+    assert module.array_of(at).ctypes.data == at.data_ptr()
     arrays = [np.ones(3), np.ones((2, 2), np.float32)]
-    assert [t.data_ptr() for t in module._tensors(arrays)] == [a.ctypes.data for a in arrays]
+    assert [t.data_ptr() for t in module.tensors_of(arrays)] == [a.ctypes.data for a in arrays]
 
 
 def test_layouts_numbers_and_casts() -> None:
