@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support import numpy_functions
 from support.numpy_functions import CASES
+from support.numpy_programs import program
 from support.numpy_running import Array, declared, interpreted, own, same
 
 import staticgrad as sg
@@ -247,6 +248,12 @@ MEMORY = (
 @pytest.mark.parametrize(("fn", "argument"), MEMORY, ids=lambda each: getattr(each, "__name__", ""))
 def test_arrays_are_memory_as_in_numpy(fn: Callable[..., Any], argument: Array) -> None:
     same(fn, argument)
+
+
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.slow)], ids=str)
+def test_random_writes_through_random_views_are_numpy_s(seeds: range) -> None:
+    for seed in seeds:
+        same(program(seed), np.arange(12.0).reshape(4, 3) + 0.5, np.array([1.0, -2.0, 0.5]))
 
 
 def test_a_float_into_an_array_of_ints_is_cut_or_refused_as_in_numpy() -> None:
