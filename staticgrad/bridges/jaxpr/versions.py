@@ -149,7 +149,7 @@ def definition_of(name: str) -> Callable[..., Any] | None:
 def messages_of(equation: Any) -> Sequence[str] | None:
     """The messages of Equinox's ``error_if``, of which the operand has the number of one; None of another callback.
     What follows the error there, for accelerators that go on, has none."""
-    function = getattr(equation.params.get("callback"), "callback_func", None)
+    function: Any = getattr(equation.params.get("callback"), "callback_func", None)
     if getattr(function, "__module__", None) != "equinox._errors":
         return None
     if function.__name__ == "raises":
