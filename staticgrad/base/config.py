@@ -43,7 +43,8 @@ SWITCHES = {
         Switch("PROGRESS", "1", ("0", "1"), "a line on stderr while a compilation takes more than two seconds"),
         Switch("TIERS", "1", ("0", "1", "first"),
                "`0` makes optimised code alone; `first`: only the quick code that else runs until that is there"),
-        Switch("CACHE", "1", ("0", "1"), "keep compiled programs on disk"),
+        Switch("CACHE", "1", ("0", "1"),
+               "keep compiled programs and kernels on disk, and kernels in memory for other programs"),
         Switch("CACHE_DIR", "", (), "where compiled programs are kept"),
         Switch("MPI_TIMEOUT", "1800", (), "seconds that a rank waits for the others before it ends them, `0` for ever"),
     )
