@@ -35,15 +35,16 @@ converts = CONVERTERS.enter
 
 # Why primitives are refused, beyond that they are not converted.
 CALLBACK = "a call of Python: declare it here, by sg.py_call or sg.print"
+COLLECTIVES = (
+    "all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all", "shard_map",
+)  # fmt: skip
 MACHINES = "it is about several devices, which sg.distributed is for"
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("debug_callback", "debug_print", "io_callback", "pure_callback", "buffer_callback"), CALLBACK),
-    **dict.fromkeys(
-        ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "axis_index", "reduce_scatter", "shard_map"),
-        MACHINES,
-    ),
-    "fft": "complex numbers are no dtype here",
-    "rng_uniform": "its numbers are those of the machine, not of a key",
+    **dict.fromkeys(COLLECTIVES, MACHINES),
+    **dict.fromkeys(("complex", "eig", "fft", "imag", "schur"), "complex numbers are no dtype here"),
+    **dict.fromkeys(("after_all", "create_token"), "tokens order effects, which are declared in their order here"),
+    **dict.fromkeys(("rng_bit_generator", "rng_uniform"), "its numbers are those of XLA's own generators"),
 }
 
 
