@@ -290,6 +290,7 @@ VIEWS = [
         X,
         gradients=False,
     ),
+    case("linspace between tensors", lambda x: torch.linspace(x[0, 0], x[0, 1], 5, dtype=x.dtype), X),
     case("copy", lambda x, y: aten.copy(x, y) * x, X, normal(4), gradients=False),
     case("fill", lambda x: aten.fill(x, 2.0) * x, X),
     case("clone", lambda x: x.clone() + aten.alias(x), X),
@@ -456,6 +457,7 @@ MATRICES = [
         "triangular solve", lambda a, b: torch.linalg.solve_triangular(a.tril(), b, upper=False), SQUARE, normal(3, 2)
     ),
     case("qr", lambda a: torch.linalg.qr(a)[1].abs(), SQUARE),
+    case("eigvalsh of a triangle", lambda a: torch.linalg.eigvalsh(a) + torch.linalg.eigvalsh(a, "U") * 2, SQUARE),
     case("eigvalsh", lambda a: torch.linalg.eigvalsh(a @ a.T), SQUARE),
     case("eigh", lambda a: torch.linalg.eigh(a @ a.T)[1].abs(), SQUARE),
     case("svdvals", torch.linalg.svdvals, SQUARE),

@@ -125,9 +125,9 @@ def qr(A: Tensor, mode: str = "reduced") -> list[Tensor]:
 
 @converts("_linalg_eigh")
 def eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> list[Any]:
-    lower = o.tril(A) if UPLO == "L" else o.swapaxes(o.triu(A), -1, -2)
-    symmetric = lower + o.swapaxes(o.tril(lower, k=-1), -1, -2)
-    return list(o.eigh(symmetric)) if compute_v else [o.eigvalsh(symmetric), None]
+    """Half of the matrix is read; the derivative is that by a symmetric one, as PyTorch's."""
+    lower = A if UPLO == "L" else o.swapaxes(A, -1, -2)
+    return list(o.eigh(lower)) if compute_v else [o.eigvalsh(lower), None]
 
 
 @converts("_linalg_svd")

@@ -303,7 +303,10 @@ def eye(at: AtenCall, n: Any, m: Any = None, dtype: Any = None) -> Tensor:
 
 
 @converts("linspace")
-def linspace(at: AtenCall, start: float, end: float, steps: int, dtype: Any = None) -> Tensor:
+def linspace(at: AtenCall, start: Any, end: Any, steps: int, dtype: Any = None) -> Tensor:
+    if isinstance(start, Tensor) or isinstance(end, Tensor):
+        places = as_tensor(np.linspace(0, 1, steps).astype(at.dtype))
+        return at.tensor(start) * (1 - places) + at.tensor(end) * places
     return as_tensor(np.linspace(start, end, steps).astype(at.dtype))
 
 
