@@ -60,7 +60,7 @@ from staticgrad.ops.sources import CONSTANT
 from staticgrad.ops.views.joining import STACK
 from staticgrad.ops.views.slicing import PAD, PadAttributes
 
-MOST_BYTES = 1 << 15  # of a value: rows of larger ones go through memory once more, which costs more than their turns save
+MOST_BYTES = 1 << 15  # of a value: rows of larger ones go through memory once more, which costs more than is saved
 MOST_LEFT = 0.5  # of the nodes, else the graph stays as it is
 NODES_OF_COPY = 4  # as much as it costs to copy a small tensor to be a row
 NODES_OF_ROW = 6  # as much as reading one row of a loop's results costs: a slice, a reshape and in most cases a copy
