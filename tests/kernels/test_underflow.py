@@ -48,7 +48,8 @@ def unary_ops() -> dict[str, tuple[optable.Op, object]]:
 
 def takes_floats(op: optable.Op, attrs: object) -> bool:
     try:
-        op.infer(attrs, TensorType((4,), F32))
+        for dtype in (F32, F64):
+            op.infer(attrs, TensorType((4,), dtype))
     except GraphError:
         return False
     return True

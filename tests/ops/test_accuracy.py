@@ -290,6 +290,7 @@ UNARY: dict[str, Function] = {
     "log10": Function(mpmath.log10, POSITIVE, (1, 0.75, 1.5, 10)),
     "log1p": Function(from_slope(mpmath.log1p), (-1, math.inf), (-1, -0.25, 0.5, 1, 2.0**60)),
     "sqrt": Function(mpmath.sqrt, POSITIVE),
+    "cbrt": Function(lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x))),
     "rsqrt": Function(lambda x: 1 / mpmath.sqrt(x), POSITIVE),
     "reciprocal": Function(lambda x: 1 / x),
     "sin": Function(circular(from_slope(mpmath.sin)), special=[k * math.pi / 4 for k in range(1, 9)]),
@@ -682,15 +683,15 @@ def test_digamma_keeps_digits_next_to_its_first_negative_root(dtype: np.dtype) -
 def test_every_function_that_rounds_is_swept() -> None:
     """Those that are left out are exact, are rounded once, or have operands of which ``test_special.py`` says more."""
     exact = {
-        "abs", "add", "astype", "ceil", "clip", "copysign", "equal", "floor", "floor_divide", "greater",
-        "greater_equal", "hardtanh", "identity", "isfinite", "isinf", "isnan", "leaky_relu", "less", "less_equal",
-        "maximum", "minimum", "multiply", "multiply_no_nan", "multiply_zeros", "negative", "not_equal",
-        "random_uniform", "relu", "remainder", "round", "sign", "signbit", "square", "stop_gradient", "subtract",
-        "trunc", "where",
+        "abs", "add", "astype", "astype_saturating", "bitcast", "ceil", "clip", "copysign", "equal", "floor",
+        "floor_divide", "greater", "greater_equal", "hardtanh", "identity", "isfinite", "isinf", "isnan", "leaky_relu",
+        "less", "less_equal", "maximum", "minimum", "multiply", "multiply_no_nan", "multiply_zeros", "negative",
+        "nextafter", "not_equal", "random_uniform", "relu", "remainder", "round", "sign", "signbit", "square",
+        "stop_gradient", "subtract", "trunc", "where",
     }  # fmt: skip
     elsewhere = {
-        "beta_density", "betainc", "betainc_by_shape", "gamma_density", "gammainc_by_a", "gaussian", "iv", "ive",
-        "polygamma", "probability_cross_entropy", "sigmoid_cross_entropy", "sigmoid_residual",
+        "beta_density", "betainc", "betainc_by_shape", "gamma_density", "gamma_draw", "gammainc_by_a", "gaussian", "iv",
+        "ive", "polygamma", "probability_cross_entropy", "sigmoid_cross_entropy", "sigmoid_residual", "zeta",
     }  # fmt: skip
     rounding = {op.name for op in OPS.values() if op.elementwise and {F32, F64} & set(op.dtypes)}
     assert rounding - exact - elsewhere <= {*UNARY, *BINARY}

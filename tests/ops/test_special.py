@@ -14,6 +14,7 @@ import scipy.special
 from support.special_functions import log_beta, lower_gamma, quantile, scaled_bessel, upper_gamma
 
 import staticgrad as sg
+from staticgrad.compiler.machine.target import current_target
 from staticgrad.graph.optable import FUNCTIONS
 
 Array = np.ndarray[Any, Any]
@@ -200,6 +201,7 @@ CASES: dict[str, Case] = {
 }
 
 
+PIECEWISE = ("ndtr",)  # computed in float32 where coefficients are looked up in registers
 NARROW = ("log1mexp", "xlogy", "xlog1py")  # computed in float32
 CALLS = {
     "betainc_by_a": functools.partial(FUNCTIONS.betainc_by_shape, 0),
@@ -239,7 +241,8 @@ def compare(name: str, dtype: str, operands: Sequence[Array], got: Array, want: 
     case, info = CASES[name], np.finfo(dtype)
     unit = float(info.eps) / 2
     if dtype == "float32":  # computed in float64, rounded once, its loops ended at 2^-32
-        allowed = unit * (16 if name in NARROW else 1.02) * np.abs(want)
+        in_float = name in PIECEWISE and current_target().isa.looks_up
+        allowed = unit * (16 if name in NARROW else 3 if in_float else 1.02) * np.abs(want)
     else:
         allowed = unit * ((case.bound + case.moved(*operands)) * np.abs(want) + case.floor)
     allowed = np.maximum(allowed, float(info.tiny) * (1.0 if dtype == "float32" else 1e3))

@@ -44,9 +44,9 @@ class Record:
 INTERNAL = {
     "accumulate_grad", "apply_dropout", "apply_sigmoid_cross_entropy", "beta_density", "betainc_by_shape",
     "bounds_check", "bucket", "convolution", "convolution_input_grad", "convolution_weight_grad", "dot", "fold",
-    "gamma_density", "gammainc_by_a", "gather", "gaussian", "getitem", "index", "index_add", "latest_value",
-    "multiply_no_nan", "multiply_zeros", "pad_with", "product_of_others", "scatter_add", "shards", "sinc_slope",
-    "size_value", "spectral_norm", "standardize", "unbroadcast", "window",
+    "gamma_density", "gamma_draw", "gammainc_by_a", "gather", "gaussian", "getitem", "index", "index_add",
+    "latest_value", "multiply_no_nan", "multiply_zeros", "pad_with", "product_of_others", "scatter_add", "shards",
+    "sinc_slope", "size_value", "spectral_norm", "standardize", "unbroadcast", "window",
 }  # fmt: skip
 
 

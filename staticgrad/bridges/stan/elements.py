@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from staticgrad.base.frozen import frozen
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.values import (
     INTS,
@@ -36,7 +36,7 @@ from staticgrad.graph.optable import FUNCTIONS as o
 FEWEST_KEPT = 8  # elements of what is kept, for the next read may be of the same ones and others after them
 
 
-@dataclass(frozen=True)
+@frozen(eq=False)
 class _JoinedElements:
     """Elements that were joined: in which graph, their numbers, their pieces and places there, and the value. A loop
     that reads all that it has assigned so far joins each element once."""
