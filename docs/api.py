@@ -90,14 +90,14 @@ def public() -> tuple[Name, ...]:
 
 
 def offered(place: ModuleType) -> Iterator[Name]:
-    """The public names of a module and of the modules among them. A module that offers nothing but names of the one
-    around it is a name like others."""
+    """The public names of a module and of the modules among them, without those that are names of the module around
+    it. A module that offers nothing else is a name like others."""
     homes = {id(getattr(FUNCTIONS, name)): module for module, names in DEFINED.items() for name in names.split()}
     for name in names_of(place):
         value = getattr(place, name)
         if inspect.ismodule(value):
             if any(getattr(place, inner, None) is not getattr(value, inner) for inner in names_of(value)):
-                yield from offered(value)
+                yield from (inner for inner in offered(value) if not _is_same(inner, place))
                 continue
             home = "modules"
         elif isinstance(value, np.dtype):
@@ -109,6 +109,11 @@ def offered(place: ModuleType) -> Iterator[Name]:
         else:
             home = inspect.unwrap(value).__module__.removeprefix("staticgrad.")
         yield Name(f"{place.__name__}.{name}", place.__name__, value, home)
+
+
+def _is_same(name: Name, place: ModuleType) -> bool:
+    """True if a module offers the same object under that name."""
+    return getattr(place, name.full.rpartition(".")[2], None) is name.value
 
 
 def listed(namespace: str, body: str) -> list[Name]:

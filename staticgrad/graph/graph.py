@@ -629,7 +629,7 @@ class Tensor(metaclass=hints.Answering):
 
     @property
     def device(self) -> str:
-        """The standard's name of where values are: ``"cpu"``."""
+        """The place of values, ``"cpu"``, for which the array API standard asks."""
         return "cpu"
 
     def __contains__(self, _: object) -> bool:
