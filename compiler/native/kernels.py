@@ -17,13 +17,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from staticgrad.base import config, image
+from staticgrad.base.forks import reentrant_lock
 from staticgrad.base.frozen import frozen
 from staticgrad.base.image import ImageError
 from staticgrad.base.phases import COMPILED, IN_MEMORY, ON_DISK, count, phase
@@ -192,7 +192,7 @@ class _KernelLibrary:
 
     def __init__(self, name: str = "") -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         self._homes: dict[str, _KernelObject] = {}
         self._objects: OrderedDict[int, _KernelObject] = OrderedDict()  # by identity, the latest last
         self._bytes = 0
@@ -289,7 +289,7 @@ class ProgramObjects(ABC):
         self.texts = tuple(texts)
 
     def are_known(self) -> bool:
-        """True if all that other programs could have is in memory, optimised."""
+        """True if all that other programs could have is in memory, optimised, and the rest is little."""
         return False
 
     @abstractmethod
@@ -348,7 +348,8 @@ class KernelObjects(ProgramObjects):
         return (digest for part in self._parts for digest in part.digests)
 
     def are_known(self) -> bool:
-        return all(self._libraries[False].find(digest) is not None for digest in self._digests())
+        is_short = sum(len(part.own) for part in self._parts) < codegen.SHORT
+        return is_short and all(self._libraries[False].find(digest) is not None for digest in self._digests())
 
     def code(self, quick: Sequence[bool], compile: Compile, more: Sequence[Module] = ()) -> Code:
         objects = self._made(quick, compile)
