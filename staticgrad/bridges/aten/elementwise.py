@@ -11,6 +11,7 @@ import numpy as np
 from staticgrad.base.types import is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.aten.dialect import AtenCall, converts, dtype_of_torch
+from staticgrad.bridges.forms import truncated_quotient, truncated_remainder
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -141,15 +142,12 @@ def div(at: AtenCall, x: Any, other: Any, rounding_mode: str | None = None) -> T
         return o.floor_divide(x, other)
     if rounding_mode is None or is_floating(at.dtype):
         return o.trunc(o.divide(x, other)) if rounding_mode else o.divide(x, other)
-    other = at.tensor(other)
-    return o.floor_divide(o.abs(x), o.abs(other)) * o.sign(x) * o.sign(other)
+    return truncated_quotient(x, at.tensor(other))
 
 
 @converts("fmod")
 def fmod(at: AtenCall, x: Any, other: Any) -> Tensor:
-    x, other = at.tensor(x), at.tensor(other)
-    rest = o.remainder(o.abs(x), o.abs(other))
-    return o.where(x < 0, -rest, rest)
+    return truncated_remainder(at.tensor(x), at.tensor(other))
 
 
 @converts("pow")

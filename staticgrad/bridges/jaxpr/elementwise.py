@@ -12,6 +12,7 @@ import numpy as np
 
 from staticgrad.base.types import dtype_of
 from staticgrad.bridges.arrays import cast, functions
+from staticgrad.bridges.forms import truncated_quotient, truncated_remainder
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.jaxpr.conversion import CONVERTERS, JaxScope, converts
 from staticgrad.bridges.jaxpr.rules import ruled_tensor
@@ -50,22 +51,13 @@ def _div(x: Tensor, y: Tensor) -> Tensor:
     """Integers are truncated; of a division by 0 all bits are set."""
     if x.dtype.kind not in "iu":
         return o.divide(x, y)
-    quotient = o.floor_divide(x, y)
-    if x.dtype.kind == "i":
-        inexact = (o.remainder(x, y) != 0) & ((x < 0) != (y < 0))
-        quotient = quotient + cast(inexact, x.dtype)
-    return o.where(y == 0, ~o.zeros_like(y), quotient)
+    return o.where(y == 0, ~o.zeros_like(y), truncated_quotient(x, y))
 
 
 def _rem(x: Tensor, y: Tensor) -> Tensor:
     """The remainder of a truncated division, which has the sign of x; of a division by 0 it is x, NaN for floats."""
-    if x.dtype.kind == "u":
-        return o.where(y == 0, x, o.remainder(x, y))
-    if x.dtype.kind == "i":
-        rest = o.remainder(x, y)
-        return o.where(y == 0, x, o.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest))
-    rest = o.remainder(o.where(o.signbit(x), -x, x), o.where(y < 0, -y, y))
-    return o.where(o.signbit(x), -rest, rest)
+    rest = truncated_remainder(x, y)
+    return o.where(y == 0, x, rest) if x.dtype.kind in "iu" else rest
 
 
 def _on_bools(function: str, of_bools: str) -> Function:

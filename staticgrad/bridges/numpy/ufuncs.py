@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from staticgrad.bridges.arrays import cast
+from staticgrad.bridges.forms import truncated_remainder
 from staticgrad.bridges.numpy.tables import UFUNCS, enter
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -57,10 +58,7 @@ def _fmin(x: Tensor, y: Tensor) -> Tensor:
     return o.where(o.isnan(x), y, o.where(o.isnan(y), x, o.minimum(x, y))) if x.dtype.kind == "f" else o.minimum(x, y)
 
 
-@_ufunc("fmod")
-def _fmod(x: Tensor, y: Tensor) -> Tensor:
-    rest = o.remainder(o.abs(x), o.abs(y))
-    return o.copysign(rest, x) if x.dtype.kind == "f" else o.where(x < 0, -rest, rest)
+_ufunc("fmod")(truncated_remainder)
 
 
 @_ufunc("modf")

@@ -10,6 +10,7 @@ import numpy as np
 
 from staticgrad.base.types import bool_, computed, is_floating, is_integer
 from staticgrad.bridges.arrays import cast, functions
+from staticgrad.bridges.forms import truncated_quotient, truncated_remainder
 from staticgrad.bridges.onnx.casts import target
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
@@ -98,25 +99,13 @@ def combined(at: OnnxScope, node: OnnxNode) -> Tensor:
 @converts("Div")
 def divide(at: OnnxScope, node: OnnxNode) -> Tensor:
     a, b = at.tensors(node.inputs)
-    return o.divide(a, b) if is_floating(a.dtype) else truncated(a, b)
-
-
-def truncated(a: Tensor, b: Tensor) -> Tensor:
-    """The quotient of integers, rounded towards zero."""
-    quotient = o.floor_divide(a, b)
-    if a.dtype.kind == "u":
-        return quotient
-    inexact = o.logical_and(o.not_equal(o.remainder(a, b), 0), o.not_equal(a < 0, b < 0))
-    return cast(o.where(inexact, quotient + 1, quotient), a.dtype)
+    return o.divide(a, b) if is_floating(a.dtype) else truncated_quotient(a, b)
 
 
 @converts("Mod")
 def modulo(at: OnnxScope, node: OnnxNode) -> Tensor:
     a, b = at.tensors(node.inputs)
-    if not node.attr("fmod", 0) or a.dtype.kind == "u":
-        return o.remainder(a, b)
-    size = o.remainder(o.abs(a), o.abs(b))  # exact, also of floats
-    return o.copysign(size, a) if is_floating(a.dtype) else o.where(a < 0, -size, size)
+    return truncated_remainder(a, b) if node.attr("fmod", 0) else o.remainder(a, b)
 
 
 @converts("BitShift")
