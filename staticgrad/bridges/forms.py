@@ -18,8 +18,8 @@ def truncated_quotient(x: Tensor, y: Tensor) -> Tensor:
 
 
 def truncated_remainder(x: Tensor, y: Tensor) -> Tensor:
-    """The remainder of a division that is rounded towards zero, as C's ``%`` and ``fmod``: it has the sign of ``x`` and is
-    exact. Of a division by 0 it is NaN for floats, and that of ``remainder`` for integers."""
+    """The remainder of a division that is rounded towards zero, as C's ``%`` and ``fmod``: it has the sign of ``x`` and
+    is exact. Of a division by 0 it is NaN for floats, and that of ``remainder`` for integers."""
     if is_floating(x.dtype):
         size = o.remainder(o.where(o.signbit(x), -x, x), o.where(y < 0, -y, y))
         return o.where(o.signbit(x), -size, size)
