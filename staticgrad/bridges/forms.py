@@ -28,5 +28,5 @@ def truncated_remainder(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _is_apart(rest: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Where rounding down and towards zero differ."""
+    """A mask of the elements for which rounding down and towards zero differ."""
     return o.logical_and(o.not_equal(rest, 0), o.not_equal(x < 0, y < 0))
