@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from staticgrad.base import config, image
@@ -131,13 +132,13 @@ def _digest_of(kind: str, text: str) -> str:
 class _SplitModule:
     """A module: the digests of its functions, and the text of those that are the program's own."""
 
-    def __init__(self, text: str, names: _Digests) -> None:
+    def __init__(self, items: Iterable[str], names: _Digests) -> None:
         self._names = names
         self._declarations: dict[str, str] = {}
         self._attributes = ""
         self.digests: dict[str, None] = {}
         own = []
-        for item in _ITEM.findall(text):
+        for item in items:
             if item.startswith("attributes "):
                 self._attributes = item
                 continue
@@ -218,15 +219,18 @@ class _KernelLibrary:
                         wanted -= found
         return found
 
-    def add(self, code: bytes, digests: Collection[str]) -> None:
-        """Keep an object for the sake of its functions."""
-        made = _KernelObject(code, tuple(digests))
-        self._enter(made)
-        place = self._place("kernels", *made.digests)
-        if place is not None:
-            cache.save(place, code)
-            rows = [(place, made.digests), *(row for row in self._index() if row[0] != place)]
-            cache.save(self._index_place(), tuple(rows[:INDEXED]))
+    def add(self, objects: Sequence[_KernelObject]) -> None:
+        """Keep objects for the sake of their functions."""
+        rows: dict[str, tuple[str, ...]] = {}
+        for made in objects:
+            self._enter(made)
+            place = self._place("kernels", *made.digests)
+            if place is not None:
+                cache.save(place, made.code)
+                rows[place] = made.digests
+        if rows:
+            rows |= dict(self._index())
+            cache.save(self._index_place(), tuple(rows.items())[:INDEXED])
 
     def _enter(self, made: _KernelObject) -> None:
         with self._lock:
@@ -339,8 +343,9 @@ class KernelObjects(ProgramObjects):
         is_shared = config.get("CACHE") != "0"
         self._libraries = {level: _library(target, level) if is_shared else _KernelLibrary() for level in (False, True)}
         self._own: dict[int, bytes] = {}  # objects of modules with what is the program's own, optimised
-        names = _Digests(item for text in texts for item in _ITEM.findall(text))
-        self._parts = [_SplitModule(text, names) for text in texts]
+        modules = [_ITEM.findall(text) for text in texts]
+        names = _Digests(itertools.chain.from_iterable(modules))
+        self._parts = [_SplitModule(items, names) for items in modules]
         best = self._libraries[False]
         self._on_disk = best.find_on_disk(digest for digest in self._digests() if best.find(digest) is None)
 
@@ -380,8 +385,9 @@ class KernelObjects(ProgramObjects):
         texts += [self._parts[number].kernels_text(names) for number, names in new]
         codes = compile(texts, [quick[number] for number in (*own, *(number for number, _ in new))])
         made = dict(zip(own, codes))
-        for code, (number, names) in zip(codes[len(own) :], new, strict=True):
-            self._libraries[quick[number]].add(code, names)
+        for level, library in self._libraries.items():
+            kept = zip(codes[len(own) :], new, strict=True)
+            library.add([_KernelObject(code, tuple(names)) for code, (n, names) in kept if quick[n] == level])
         found = [*self._own.values(), *codes, *(held.code for held in objects.values())]
         self._own |= {number: code for number, code in made.items() if not quick[number]}
         return found

@@ -88,13 +88,7 @@ def _axes(at: AtenCall) -> int:
     return int(re.findall(r"(\d)d", at.op)[0])
 
 
-def _max_pool(at: AtenCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
-    axes = _axes(at)
-    sizes = all_axes(kernel, axes), all_axes(stride, axes) or None, all_axes(padding, axes), all_axes(dilation, axes)
-    return (o.max_pool1d, o.max_pool2d, o.max_pool3d)[axes - 1](x, *sizes, *rest)
-
-
-@converts("max_pool1d", "max_pool2d", "max_pool3d")
+@converts(*(f"max_pool{axes}d{ending}" for axes in (1, 2, 3) for ending in ("", "_with_indices")))
 def max_pool(
     at: AtenCall,
     x: Tensor,
@@ -103,23 +97,13 @@ def max_pool(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Tensor:
-    y = _max_pool(at, x, kernel_size, stride, padding, dilation, ceil_mode, False)
-    assert isinstance(y, Tensor)
-    return y
-
-
-@converts("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_with_indices(
-    at: AtenCall,
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> list[Tensor]:
-    return list(_max_pool(at, x, kernel_size, stride, padding, dilation, ceil_mode, True))
+) -> Any:
+    axes = _axes(at)
+    pool = (o.max_pool1d, o.max_pool2d, o.max_pool3d)[axes - 1]
+    kernel, steps = all_axes(kernel_size, axes), all_axes(stride, axes) or None
+    has_indices = "indices" in at.op
+    found = pool(x, kernel, steps, all_axes(padding, axes), all_axes(dilation, axes), ceil_mode, has_indices)
+    return list(found) if has_indices else found
 
 
 @converts("avg_pool1d", "avg_pool2d", "avg_pool3d")
