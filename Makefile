@@ -30,8 +30,8 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # The tests of what staticgrad does in other systems.
 SYSTEMS := $(foreach name,jax jax_convert torch torch_convert pymc pytensor onnx onnx_ops stan distributed foreign_feeds \
   casadi beside_pytorch,$(wildcard tests/*/test_$(name).py)) \
-  $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/%.md]",guides/from-jax guides/jax \
-  guides/torch guides/torch-modules guides/pymc guides/pytensor guides/many-machines from/onnx from/stan) \
+  $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/%.md]",ways-in/jax-functions ways-out/jax \
+  ways-out/torch ways-in/torch-modules ways-in/pymc ways-in/pytensor guides/many-machines ways-in/onnx ways-in/stan) \
   $(patsubst %,"tests/repository/test_examples.py::test_runs[%]",jax_hot_function onnx_file pymc_nutpie stan_schools torch_module)
 # The layers, what the repository says of itself, and tests that run every op and many programs once.
 FAST := $(foreach name,layers repository public_names masks lanes passes text session tape_calls state plans \

@@ -69,7 +69,7 @@ nitpick_ignore_regex = [
 html_theme = "furo"
 html_title = f"staticgrad {release}"
 html_static_path = ["_static"]
-html_css_files = ["width.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 

@@ -126,3 +126,27 @@ def notebook_progress(page: Mapping[str, Any], path: Path) -> None:
         sg.Session(page["g"]).compile([page["loss"], page["train"]], [page["x"], page["t"]])
     texts = written.getvalue().split("\r")
     path.write_text(f"<pre>{html.escape(texts[len(texts) // 2].strip())}</pre>\n", encoding="utf-8")
+
+
+def plan_of_home(path: Path) -> None:
+    """The picture of the README and of the site's first page: the plan of a training step of a small convolutional
+    net, made for AVX2 on every machine."""
+    import matplotlib
+
+    with mock.patch.dict(os.environ, STATICGRAD_TARGET="avx2"), sg.Graph() as g:
+        images, labels = sg.placeholder((32, 1, 28, 28), name="images"), sg.placeholder((32,), sg.int64, name="labels")
+        net = sg.nn.Sequential(
+            sg.nn.Conv2d(1, 8, 3, padding=1), sg.nn.ReLU(), sg.nn.MaxPool2d(2),
+            sg.nn.Conv2d(8, 16, 3, padding=1), sg.nn.ReLU(), sg.nn.MaxPool2d(2),
+            sg.nn.Flatten(), sg.nn.Linear(784, 64), sg.nn.ReLU(), sg.nn.Linear(64, 10),
+        )  # fmt: skip
+        loss = sg.nn.cross_entropy(net(images), labels)
+        train = sg.optim.Adam(lr=1e-3).minimize(loss)
+        step = sg.Session(g).compile([loss, train], [images, labels])
+    same = mock.patch.dict(os.environ, SOURCE_DATE_EPOCH="0"), matplotlib.rc_context({"svg.hashsalt": "plan"})
+    with same[0], same[1]:  # neither the date nor random names in the file
+        step.memory.plot(path)
+
+
+if __name__ == "__main__":  # the README shows what is committed
+    plan_of_home(HERE / "_static" / "plan.svg")

@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 PROGRAMS = [ROOT / "README.md", *pages.sources()]
 TEXTS = [*PROGRAMS, ROOT / "ARCHITECTURE.md"]
 NOT_RUN = {"text", "sh"}
-NEEDS = {"docs/guides/pymc.md": "support.pymc_models"}  # what has to be imported first, and may be missing
+NEEDS = {"docs/ways-in/pymc.md": "support.pymc_models"}  # what has to be imported first, and may be missing
 
 
 def name(path: Path) -> str:
