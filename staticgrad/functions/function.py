@@ -195,9 +195,9 @@ def function(
         specs: what each argument is: an array like it, a shape, whose sizes may be None, or a pair of shape and dtype
             (default: float32). Without them the arrays of a call say it, and each new combination of shapes and dtypes
             is declared and compiled for; Python floats are float32 then, as everywhere.
-        numpy: ``fn`` is written for NumPy, as in ``docs/ways-in/numpy.md``: it takes arrays and numbers, which it may also
-            write to, and is traced at those of the first call. Dtypes are NumPy's. Arguments that are neither arrays
-            nor floats (ints, texts, None) are part of the program.
+        numpy: ``fn`` is written for NumPy, as in ``docs/ways-in/numpy.md``: it takes arrays and numbers, which it may
+            also write to, and is traced at those of the first call. Dtypes are NumPy's. Arguments that are neither
+            arrays nor floats (ints, texts, None) are part of the program.
         freeze: with ``numpy``: what depends on a value (``if x > 0``, ``float(x)``, a draw of ``np.random``) keeps what
             it is at the arguments of the first call, with a warning that counts each such line.
         options: of the session, such as ``num_threads`` or ``seed``.
