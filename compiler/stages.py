@@ -1,18 +1,18 @@
 """Looking at a compilation while it goes on: what the switches PRINT_AFTER, DUMP_DIR, VERIFY and DEBUG ask for.
 
 ``STATICGRAD_DEBUG=1`` tells one line a program, 2 one a stage with its time, 3 also the kernels, 4 also the graph after
-each stage, 5 also the LLVM text.
+each stage, 5 also the LLVM text. The lines, not the texts, are also there for whoever listens to the logger
+``staticgrad.compile``.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
 from collections.abc import Callable
 
-from staticgrad.base import config
+from staticgrad.base import config, log
 from staticgrad.compiler.program.program import Program
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.text import print_nodes
@@ -50,7 +50,7 @@ class Stages:
             return
         content = text()
         if shown:
-            print(f"after {name}:\n{content}", file=sys.stderr)
+            log.tell("compile", log.DEBUG, f"after {name}:\n{content}", asked=True)
         if self._directory:
             os.makedirs(self._directory, exist_ok=True)
             path = os.path.join(self._directory, f"{self._program:04d}-{next(self._stage):02d}-{name}.txt")
@@ -61,14 +61,15 @@ class Stages:
         """The compilation is over."""
         self.text("llvm", lambda: program.llvm_text)
         self._tell("emit", f"{sum(map(len, program.modules))} characters of LLVM")
-        if self._debug >= 1:
+        if self._debug >= 1 or log.is_told("compile", log.INFO):
             seconds = time.perf_counter() - self._begun
             arena = f"arena {program.arena_bytes} bytes, at least {program.lower_bound_bytes}"
-            print(f"program {self._program}: {len(program.costs)} steps, {arena}, {seconds:.3f} s", file=sys.stderr)
+            line = f"program {self._program}: {len(program.costs)} steps, {arena}, {seconds:.3f} s"
+            log.tell("compile", log.INFO, line, asked=self._debug >= 1)
         return program
 
     def _tell(self, name: str, what: str) -> None:
         now = time.perf_counter()
-        if self._debug >= 2:
-            print(f"  {name}: {what}, {(now - self._last) * 1e3:.1f} ms", file=sys.stderr)
+        line = f"  {name}: {what}, {(now - self._last) * 1e3:.1f} ms"
+        log.tell("compile", log.DEBUG, line, asked=self._debug >= 2)
         self._last = now

@@ -58,6 +58,9 @@ ATTRIBUTES = {
     "staticgrad.Node": "attrs graph inputs name op outputs",
     "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
     " sigmoid softmax trace device",
+    "staticgrad.callbacks.Callback": "on_begin on_end on_epoch on_step",
+    "staticgrad.callbacks.EarlyStopping": "best",
+    "staticgrad.callbacks.TrainingLoop": "end_epoch epochs step stop",
     "staticgrad.init.Initializer": "make",
     "staticgrad.nn.Module": "extra_repr forward training",
     "staticgrad.optim.EMA": "average copy_to swap update variables",

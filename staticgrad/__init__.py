@@ -93,7 +93,7 @@ def _namespace() -> Any:
 provide(text=_text, html=_html, namespace=_namespace)  # whose modules are imported when they are asked for
 
 if TYPE_CHECKING:
-    from staticgrad import array_api, distributed, init, linalg, nest, nn, optim, random
+    from staticgrad import array_api, callbacks, distributed, init, linalg, nest, nn, optim, random
     from staticgrad.base.types import bfloat16
     from staticgrad.compiler.autodiff.batching import vmap
     from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
@@ -318,7 +318,7 @@ _LATER = {
     "value_and_grad": "staticgrad.functions.function",
     "vmap": "staticgrad.compiler.autodiff.batching",
 }
-_MODULES = frozenset({"array_api", "distributed", "init", "linalg", "nest", "nn", "optim", "random"})
+_MODULES = frozenset({"array_api", "callbacks", "distributed", "init", "linalg", "nest", "nn", "optim", "random"})
 
 
 if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
@@ -412,6 +412,7 @@ __all__ = [
     "bool",
     "broadcast_arrays",
     "broadcast_to",
+    "callbacks",
     "can_cast",
     "cbrt",
     "ceil",

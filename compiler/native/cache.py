@@ -24,7 +24,7 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
-from staticgrad.base import config, plain
+from staticgrad.base import config, log, plain
 from staticgrad.base.plain import Plain
 from staticgrad.compiler.native import private
 
@@ -143,8 +143,8 @@ def _opened(place: str) -> private.Folder:
 
 @functools.cache
 def _say_once(refusal: str) -> None:
-    if config.get("DEBUG") != "0":
-        print(f"staticgrad: compiled programs are not kept: {refusal}", file=sys.stderr)
+    line = f"staticgrad: compiled programs are not kept: {refusal}"
+    log.tell("cache", log.INFO, line, asked=config.get("DEBUG") != "0")
 
 
 def _pack(key: str, body: bytes) -> bytes:

@@ -21,13 +21,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from staticgrad.base import config
+from staticgrad.base import config, log
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.native import codegen
 from staticgrad.compiler.native.kernels import ProgramObjects, aside, at_once
@@ -188,8 +187,8 @@ class _Thread:
             try:
                 code.improve()
             except Exception as error:
-                if config.get("DEBUG") != "0":
-                    print(f"staticgrad: a program keeps its quick code: {error}", file=sys.stderr)
+                kept = f"staticgrad: a program keeps its quick code: {error}"
+                log.tell("compile", log.INFO, kept, asked=config.get("DEBUG") != "0")
 
     def drain(self) -> None:
         """Return when there is nothing left to make; until ``go_on`` nothing new begins."""

@@ -40,6 +40,13 @@ class Terminal:
             self._stream.flush()
         self._width = max(self._width, len(text))
 
+    def end(self) -> None:
+        """Leave the line as it is; what follows begins a new one."""
+        if self._width:
+            with contextlib.suppress(OSError, ValueError):
+                self._stream.write("\n")
+                self._stream.flush()
+
 
 class CellOutput:
     """An output of a notebook's cell, which is kept with the notebook: the last text alone."""
@@ -109,9 +116,12 @@ def shown(ops: int) -> Iterator[None]:
 def _place() -> Terminal | CellOutput | None:
     """The display that a waiting user looks at and that shows nothing else of the compilation; None if there is
     none."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    if config.get("PROGRESS") == "0" or config.get("DEBUG") != "0" or config.get("PRINT_AFTER"):
+    return None if config.get("DEBUG") != "0" or config.get("PRINT_AFTER") else display()
+
+
+def display() -> Terminal | CellOutput | None:
+    """The notebook's cell or the terminal that the user looks at; None if there is none, or none is wanted."""
+    if threading.current_thread() is not threading.main_thread() or config.get("PROGRESS") == "0":
         return None
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if "ipykernel" in sys.modules and get_shell is not None and get_shell() is not None:

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base import config
+from staticgrad.base import config, log
 from staticgrad.base.errors import GraphError, SourceLine, StaticGradError
 from staticgrad.base.forks import reentrant_lock
 from staticgrad.base.frozen import frozen
@@ -225,7 +225,8 @@ class World:
         if found != header:
             sys.stdout.flush()
             time.sleep(GRACE)  # the neighbours see it as well, and say more; one that raises ends this process
-            sys.stderr.write(f"rank {self.rank} of {self.size}: {self.differing(header, found, self.left)}\n")
+            why = f"rank {self.rank} of {self.size}: {self.differing(header, found, self.left)}"
+            log.tell("distributed", log.ERROR, why, asked=True)
             _end_all(self.mpi)
 
     # -- for the interpreter ------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from staticgrad.nn.layers.normalisation import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
     from staticgrad.nn.layers.recurrent import GRU, LSTM
     from staticgrad.nn.module import Module
+    from staticgrad.nn.summary import summary
     from staticgrad.nn.weights import load_safetensors
 
 _DEFINED = {
@@ -48,6 +49,7 @@ _DEFINED = {
     "layers.normalisation": "BatchNorm1d BatchNorm2d GroupNorm LayerNorm RMSNorm",
     "layers.recurrent": "GRU LSTM",
     "module": "Module",
+    "summary": "summary",
     "weights": "load_safetensors",
 }
 _PLACES = {name: f"{__name__}.{module}" for module, names in _DEFINED.items() for name in names.split()}
@@ -74,6 +76,6 @@ __all__ = [
     "ELU", "GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d",
     "ConvTranspose2d", "Dropout", "Embedding", "Flatten", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "LogSoftmax", "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential",
-    "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "load_safetensors",
+    "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "load_safetensors", "summary",
     *functional.__all__,
 ]  # fmt: skip
