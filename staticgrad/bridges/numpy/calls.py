@@ -1,6 +1,6 @@
-"""Calls of NumPy's functions with traced arrays: NumPy computes the value at the example, a converter the tensor.
+"""Calls of NumPy's functions with traced arrays: NumPy computes the value at the example, the tables the tensor.
 
-Where nothing that is passed depends on an argument NumPy alone is called. Functions without a converter that NumPy or
+Where nothing that is passed depends on an argument NumPy alone is called. Functions without an entry that NumPy or
 SciPy write in Python are traced themselves; their results are compared with the value.
 """
 
@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from staticgrad.base.errors import UnsupportedError
+from staticgrad.base.errors import GraphError, UnsupportedError
 from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import ScalarKind, TracedArray, arrays_in, is_traced, value_of
 from staticgrad.bridges.numpy.cells import check_dtype
 from staticgrad.bridges.numpy.elementwise import call_ufunc
-from staticgrad.bridges.numpy.moves import ORDERED, may_be_view, moved, places_of, view_of
+from staticgrad.bridges.numpy.moves import may_be_view, moved, places_of, view_of
 from staticgrad.bridges.numpy.pairs import all_known, is_example, like, of_tensor, paired
-from staticgrad.bridges.numpy.selections import of_selected
-from staticgrad.bridges.numpy.tables import FUNCTIONS, SEQUENCES, WRITTEN, Unconverted, path_of
-from staticgrad.graph.graph import Tensor
+from staticgrad.bridges.numpy.selections import reduced
+from staticgrad.bridges.numpy.tables import (
+    FUNCTIONS,
+    OF_TYPES,
+    WRITTEN,
+    Unconverted,
+    apply,
+    entry_of,
+    has_tensors,
+    path_of,
+    tensor_of,
+    without_out,
+)
 
 _NONE = "this function is not converted"
 
@@ -32,15 +41,15 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """The result of a function of NumPy, SciPy or ``math``."""
     if isinstance(function, np.ufunc):
         return call_ufunc(function, "__call__", arguments, named)
-    path, arguments = path_of(function), [of_tensor(x) for x in arguments]
+    path = path_of(function)
+    arguments, named, out = without_out(function, [of_tensor(x) for x in arguments], named)
     given = list(arrays_in([arguments, named]))
     has_traced, has_example = any(map(is_traced, given)), is_example(given)
     if path in WRITTEN and has_traced:
         try:
-            return WRITTEN[path](*arguments, **named)
+            return apply(entry_of(WRITTEN, path), function, arguments, named)
         except Unconverted as error:
             trace.current().refuse(path, str(error), has_example)
-    out = named.pop("out", None) if "out" in named else None
     expected = function(*value_of(arguments), **value_of(named))
     if isinstance(expected, (ModuleType, np.dtype, type)) or _asks_for_a_type(path, expected):
         return expected
@@ -50,14 +59,14 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         for x in given:
             x.cell.storage.touch()  # the function may have written into it
         result = all_known(expected, given)
-    elif (total := of_selected(path, arguments, named)) is not None:
+    elif (total := reduced(path, arguments, named)) is not None:
         result = paired(total, expected, has_example, path)
     else:
         result = _converted(path, function, arguments, named, expected, has_example)
-    if out is not None:
-        out[...] = result
-        return out
-    return result
+    if out is None:
+        return result
+    out[...] = result
+    return out
 
 
 def _asks_for_a_type(path: str, expected: Any) -> bool:
@@ -67,15 +76,13 @@ def _asks_for_a_type(path: str, expected: Any) -> bool:
 def _converted(
     path: str, function: Any, arguments: list[Any], named: dict[str, Any], expected: Any, has_example: bool
 ) -> Any:
-    """The result by a converter, or by tracing the function itself; what neither can do is refused."""
-    if isinstance(expected, np.ndarray) and not check_dtype(expected.dtype, path, has_example):
+    """The result by the tables, or by tracing the function itself; what neither can do is refused."""
+    is_array = isinstance(expected, np.ndarray)
+    if path in OF_TYPES or (is_array and not check_dtype(expected.dtype, path, has_example)):
         return all_known(expected)
-    is_array = path not in SEQUENCES and (path in FUNCTIONS or may_be_view(path)) and path.startswith("numpy.")
-    if is_array:
-        arguments = [call(np.asarray, (x,), {}) if _has_arrays(x) else x for x in arguments]
     reason = _NONE
     try:
-        result = _apply(path, function, arguments, named, expected)
+        result = _apply(path, function, arguments, named)
         if result is not NotImplemented:
             return paired(result, expected, has_example, path)
         rebuilt = None if path.startswith("numpy.fft") else _rebuilt(function)
@@ -87,34 +94,28 @@ def _converted(
     except Unconverted as error:
         reason = str(error)
     except Exception as error:  # a library's code may ask anything of an array
-        if path in FUNCTIONS and not isinstance(error, TypeError):
+        if path in FUNCTIONS and not isinstance(error, (TypeError, GraphError)):
             raise
-        reason = f"{_NONE} ({type(error).__name__}: {error})"
+        reason = f"{_NONE} ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
     trace.current().refuse(path, reason, has_example)
     return all_known(expected)
 
 
-def _has_arrays(x: Any) -> bool:
-    return type(x) in (list, tuple) and next(arrays_in(x), None) is not None
-
-
-def _apply(path: str, function: Any, arguments: list[Any], named: dict[str, Any], expected: Any) -> Any:
+def _apply(path: str, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
     """Tensors by the table, or by moving elements; NotImplemented without an entry."""
     given, options = [_argument(x) for x in arguments], {name: _argument(value) for name, value in named.items()}
     if path in FUNCTIONS:
-        return FUNCTIONS[path](*given, **options)
-    if not given or not isinstance(given[0], Tensor):
+        return apply(entry_of(FUNCTIONS, path), function, given, options)
+    if not may_be_view(path) or not has_tensors(given):
         return NotImplemented
-    if isinstance(expected, tuple) and path in ORDERED:  # np.atleast_2d(x, y)
-        return tuple(_apply(path, function, [x], named, part) for x, part in zip(arguments, expected, strict=True))
-    shape = None if isinstance(expected, (list, tuple)) else np.shape(expected)
-    rest = value_of(arguments[1:])
-    result = moved(path, given[0], lambda x: function(x, *rest, **value_of(named)), shape)
-    return NotImplemented if result is None else result
+    if path.startswith("numpy.atleast") and len(given) > 1:
+        return tuple(_apply(path, function, [x], {}) for x in arguments)
+    rest, options = value_of(arguments[1:]), value_of(named)
+    return moved(path, tensor_of(given[0]), lambda x: function(x, *rest, **options))
 
 
 def _argument(nest: Any) -> Any:
-    """An argument for a converter: tensors for what is traced, values for what is known."""
+    """An argument for the tables: tensors for what is traced, values for what is known."""
     kind = type(nest)
     if kind is TracedArray:
         return nest.value if nest.is_known else nest.tensor()
@@ -147,24 +148,15 @@ def _view(path: str, function: Any, arguments: list[Any], named: dict[str, Any],
     x = arguments[0]
     if type(x) is not TracedArray or not isinstance(x.value, np.ndarray) or not x.value.size:
         return None
-    rest, options = value_of(arguments[1:]), value_of(named)
+
+    def places() -> Any:
+        return function(places_of(x.shape), *value_of(arguments[1:]), **value_of(named))
+
     if isinstance(expected, (list, tuple)):
-        places = function(places_of(x), *rest, **options)
-        views = [view_of(x, part, None, partial(_self, at)) for part, at in zip(expected, places, strict=True)]
-        return like(expected, views)
+        return like(expected, [view_of(x, part, lambda at=at: at) for part, at in zip(expected, places(), strict=True)])
     if expected is x.value or not np.may_share_memory(expected, x.value):
         return x if expected is x.value else None
-
-    def there(t: Tensor) -> Any:
-        if path in FUNCTIONS:
-            return FUNCTIONS[path](t, *map(_argument, arguments[1:]), **named)
-        return moved(path, t, lambda y: function(y, *rest, **options), np.shape(expected))
-
-    return view_of(x, expected, there, lambda: function(places_of(x), *rest, **options))
-
-
-def _self(x: Any) -> Any:
-    return x
+    return view_of(x, expected, places, lambda t: _apply(path, function, [t, *arguments[1:]], named))
 
 
 array.enter(array.Handlers(call_ufunc, call, subscripts.take, subscripts.put))

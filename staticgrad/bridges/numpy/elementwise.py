@@ -18,7 +18,7 @@ from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, kn
 from staticgrad.bridges.numpy.cells import check_dtype
 from staticgrad.bridges.numpy.pairs import is_example, of_tensor, paired
 from staticgrad.bridges.numpy.selections import is_selection, selection_of
-from staticgrad.bridges.numpy.tables import UFUNCS, tensor_of
+from staticgrad.bridges.numpy.tables import UFUNCS, entry_of, tensor_of
 from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -77,10 +77,10 @@ def _where_value(
 def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any], expected: Any) -> Any:
     name = ufunc.__name__
     has_example = is_example(inputs)
-    converter = UFUNCS.get(name)
-    if converter is None:
+    if name not in UFUNCS:
         trace.current().refuse(name, "this function is not converted", has_example)
         return known(expected)
+    converter = entry_of(UFUNCS, name)
     kinds = [_kind(x) for x in inputs]
     if all(isinstance(kind, type) for kind in kinds):  # Python numbers alone
         kinds = [np.dtype(kind) for kind in kinds]

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base import nests
-from staticgrad.bridges.numpy import choices, matrices, reductions, shapes, special, statistics, trace, ufuncs
+from staticgrad.bridges.numpy import functions, matrices, special, trace, written
 from staticgrad.bridges.numpy.array import ScalarKind, TracedArray, arrays_in, is_traced, known, value_of
 from staticgrad.bridges.numpy.calls import call
 from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
 from staticgrad.bridges.numpy.elementwise import call_ufunc
-from staticgrad.bridges.numpy.moves import ORDERED, PERMUTED, PLACED
+from staticgrad.bridges.numpy.moves import MOVED, PERMUTED
 from staticgrad.bridges.numpy.namespace import n
 from staticgrad.bridges.numpy.pairs import of_tensor
-from staticgrad.bridges.numpy.tables import FUNCTIONS, WRITTEN, register
+from staticgrad.bridges.numpy.tables import FUNCTIONS, OF_TYPES, WRITTEN, register
 
-TABLES = (choices, matrices, reductions, shapes, special, statistics, ufuncs)  # which enter their functions
+TABLES = (functions, matrices, special, written)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
 _SCALARS: dict[Any, ScalarKind] = {
     kind: ScalarKind(kind.__name__, (), {"real": kind, "dtype": np.dtype(kind)})
@@ -41,7 +41,7 @@ _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "s
 @functools.cache
 def _paths_of(home: str) -> tuple[str, ...]:
     return tuple(
-        path for path in {*FUNCTIONS, *WRITTEN, *ORDERED, *PERMUTED, *PLACED} if path.rpartition(".")[0] == home
+        path for path in {*FUNCTIONS, *WRITTEN, *MOVED, *PERMUTED, *OF_TYPES} if path.rpartition(".")[0] == home
     )
 
 

@@ -14,14 +14,16 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.errors import is_inside
-from staticgrad.bridges.numpy import special
+from staticgrad.bridges.numpy.array import is_traced, value_of
 from staticgrad.bridges.numpy.modules import HANDLED, array_from_outside, module_stand_in, stand_in
+from staticgrad.bridges.numpy.namespace import n
 
 _LIBRARIES = tuple(
     os.path.join(path, "") for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
@@ -195,12 +197,17 @@ def _is_filled(cell: CellType) -> bool:
     return True
 
 
-def _extreme(real: Any) -> Any:
+def _extreme(real: Any) -> Callable[..., Any]:
+    """Python's ``max`` or ``min``; of numbers of which some are traced the first extreme one, as ``where`` chooses it."""
+
     @functools.wraps(real)
     def extreme(*arguments: Any, **named: Any) -> Any:
-        if len(arguments) == 1 and not isinstance(arguments[0], (list, tuple, np.ndarray)):
-            arguments = (list(arguments[0]),)
-        found = special.extreme(real, arguments, named)
-        return real(*arguments, **named) if found is NotImplemented else found
+        items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        if named or not any(map(is_traced, items)) or any(np.ndim(value_of(item)) for item in items):
+            return real(items, **named) if len(arguments) == 1 else real(*items, **named)
+        best, *rest = items
+        for item in rest:
+            best = n.where(item > best if real is max else item < best, item, best)[()]
+        return best
 
     return extreme

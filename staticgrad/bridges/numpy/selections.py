@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.errors import SourceLine
-from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy.array import TracedArray, value_of
 from staticgrad.bridges.numpy.cells import Cell, Storage
+from staticgrad.bridges.numpy.tables import NEUTRAL, of_selected
 from staticgrad.bridges.numpy.trace import SELECTION, current
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -64,21 +64,12 @@ def selection_of(inputs: Sequence[Any]) -> Selection | None:
     return cells[0] if cells and is_one else None
 
 
-# What elements outside of the mask are to a reduction.
-_NEUTRAL = {"sum": 0, "prod": 1, "any": False, "all": True, "mean": 0, "max": -np.inf, "min": np.inf}
-
-
-def of_selected(path: str, arguments: Sequence[Any], named: dict[str, Any]) -> Tensor | None:
+def reduced(path: str, arguments: Sequence[Any], named: dict[str, Any]) -> Tensor | None:
     """A sum, mean or extreme of selected elements; None for what else is asked of them."""
     name = path.removeprefix("numpy.")
-    if not arguments or not is_selection(arguments[0]) or name not in _NEUTRAL or len(arguments) > 1 or named:
+    if len(arguments) != 1 or named or not is_selection(arguments[0]) or name not in NEUTRAL:
         return None
-    full, mask = arguments[0].cell.full, arguments[0].cell.mask
-    if full.dtype.kind != "f" and name in ("max", "min", "mean"):
-        if name != "mean":
-            return None
-        full = cast(full, np.float64)
-    chosen = o.where(mask, full, np.asarray(_NEUTRAL[name], full.dtype))
-    if name == "mean":
-        return o.sum(chosen) / cast(o.count_nonzero(mask), full.dtype)
-    return getattr(o, name)(chosen)  # type: ignore[no-any-return]
+    full = arguments[0].cell.full
+    if full.dtype.kind != "f" and name in ("max", "min"):
+        return None
+    return of_selected(name, full, arguments[0].cell.mask)

@@ -1,16 +1,21 @@
-"""The tables of NumPy's functions, and what their entries are made with.
+"""The tables of NumPy's functions, and how a call of one becomes that of its entry.
 
     UFUNCS      by name: a function of tensors in the dtypes of the loop that NumPy chooses
-    FUNCTIONS   by path (``numpy.sum``): a function of the same arguments, with tensors in the place of arrays
+    FUNCTIONS   by path (``numpy.sum``): a function of tensors in the place of arrays
     WRITTEN     by path: the function written in NumPy's own terms, which is traced
-    SEQUENCES   paths of functions whose first argument is a sequence of arrays; a list is an array to all others
+    OF_TYPES    paths of functions whose results follow from shapes and dtypes
 
-A path is the module and name under which a function is documented.
+An entry is a function, or the name of an op. A path is the module and name under which NumPy documents a function. The
+arguments of a call are bound by the signature that NumPy's function has: an entry is handed those that it names and are
+not the default, the operands by place if it has other names for them. Any other argument is refused.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
+from inspect import Parameter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,42 +26,52 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 F = TypeVar("F", bound=Callable[..., Any])
-Table = dict[str, Callable[..., Any]]
+Table = dict[str, Callable[..., Any] | str]
 
 UFUNCS: Table = {}
 FUNCTIONS: Table = {}
 WRITTEN: Table = {}
-SEQUENCES = {f"numpy.{name}" for name in ("array", "asarray", "asanyarray", "concatenate", "concat", "stack", "vstack",
-                                          "row_stack", "hstack", "dstack", "column_stack", "select", "block", "choose",
-                                          "linalg.multi_dot")}  # fmt: skip
+OF_TYPES = {f"numpy.{name}" for name in (
+    "zeros_like", "ones_like", "empty_like", "shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj",
+    "isscalar", "can_cast", "broadcast_shapes", "shares_memory", "may_share_memory", "min_scalar_type", "common_type",
+)}  # fmt: skip
+# Arguments that say how something is computed or stored, and not what.
+_UNHEEDED = frozenset((
+    "dtype", "copy", "order", "subok", "like", "device", "casting", "kind", "stable", "optimize", "requirements",
+    "overwrite_input", "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "assume_unique", "assume_a",
+    "hermitian", "driver", "lapack_driver", "lwork", "disp", "blocksize", "ndmax",
+))  # fmt: skip
 _PATHS: dict[Any, str] = {}  # of functions that tables have
 
 
 class Unconverted(Exception):
-    """A converter finds arguments that it has nothing for."""
+    """An entry of a table finds arguments that it has nothing for."""
 
 
-def enter(table: Table, *paths: str) -> Callable[[F], F]:
+def same(table: Table, home: str, names: str) -> None:
+    """Enter ops for functions of the same meaning, under their own name or another one: ``amax=max``."""
+    for name in names.split():
+        theirs, _, ours = name.partition("=")
+        enter(table, home + theirs)(ours or theirs)
+
+
+def enter(table: Table, *paths: str) -> Callable[[F | str], F | str]:
     """A decorator that enters a function under these paths."""
 
-    def enter(function: F) -> F:
+    def enter(entry: Any) -> Any:
         for path in paths:
             if path in table:
                 raise ValueError(f"{path} is converted twice")
-            table[path] = function
-        return function
+            table[path] = entry
+        return entry
 
     return enter
 
 
-def converts(*names: str) -> Callable[[F], F]:
-    """Enter a converter of NumPy's functions of these names."""
-    return enter(FUNCTIONS, *(f"numpy.{name}" for name in names))
-
-
-def written(*names: str) -> Callable[[F], F]:
-    """Enter a function in NumPy's own terms for NumPy's functions of these names."""
-    return enter(WRITTEN, *(f"numpy.{name}" for name in names))
+def entry_of(table: Table, path: str) -> Callable[..., Any]:
+    """The function that a table has under a path."""
+    entry = table[path]
+    return getattr(o, entry) if isinstance(entry, str) else entry
 
 
 def register(path: str, function: Any) -> None:
@@ -74,38 +89,102 @@ def path_of(function: Any) -> str:
     return ".".join([*(name for name in home if name[0] != "_"), getattr(function, "__name__", str(function))])
 
 
+def without_out(function: Any, arguments: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any], Any]:
+    """The arguments of a call without the array into which it writes its result, and this, or None."""
+    theirs, named = _signature(function), dict(named)
+    if "out" in named or theirs is None or "out" not in theirs.parameters:
+        return arguments, named, named.pop("out", None)
+    bound = theirs.bind(*arguments, **named)
+    out = bound.arguments.pop("out", None)
+    return list(bound.args), bound.kwargs, out
+
+
+def apply(entry: Callable[..., Any], function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """What an entry gives for the arguments of a call of NumPy's function.
+
+    Raises:
+        Unconverted: the call has an argument that the entry does not take.
+    """
+    theirs, ours = _signature(function), _signature(entry)
+    if theirs is None or ours is None:  # functions in C say no signature before NumPy 2.4
+        return entry(*arguments, **named)
+    operands: list[Any] = []
+    options: dict[str, Any] = {}
+    for name, value in theirs.bind(*arguments, **named).arguments.items():
+        kind, default = theirs.parameters[name].kind, theirs.parameters[name].default
+        if kind is Parameter.VAR_POSITIONAL:
+            operands += value
+        elif kind is Parameter.VAR_KEYWORD:
+            options |= value
+        elif value is np._NoValue or value is default or (type(value) is type(default) and value == default):
+            continue
+        elif default is Parameter.empty:
+            operands.append(value)
+        elif name in ours.parameters:
+            options[name] = value
+        elif name not in _UNHEEDED:
+            raise Unconverted(f"the argument {name} is not converted")
+    if not set(options) <= set(ours.parameters):
+        raise Unconverted(f"the argument {(set(options) - set(ours.parameters)).pop()} is not converted")
+    bound = ours.bind(*operands, **options)
+    for name, value in bound.arguments.items():
+        bound.arguments[name] = _lifted(ours.parameters[name], value)
+    return entry(*bound.args, **bound.kwargs)
+
+
+@functools.cache
+def _signature(function: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
+def _lifted(parameter: Parameter, value: Any) -> Any:
+    """A value for a parameter of an op: a tensor, or several, where the op takes such."""
+    kind = str(parameter.annotation)
+    if "TensorLike" not in kind or value is None or isinstance(value, str):
+        return value
+    several = parameter.kind is Parameter.VAR_POSITIONAL or kind.startswith("Sequence")
+    return [tensor_of(x) for x in value] if several and not isinstance(value, Tensor) else tensor_of(value)
+
+
 # -- operands ---------------------------------------------------------------------------------------------------------
 
 
 def tensor_of(x: Any) -> Tensor:
-    """Any operand as a tensor of NumPy's dtype for it."""
+    """Any operand, also a nested sequence, as a tensor of NumPy's dtype for it."""
     if type(x) is TracedArray:
         return x.tensor()
-    return x if isinstance(x, Tensor) else o.constant(np.asarray(x))
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, (list, tuple)) and has_tensors(x):
+        return o.stack(weak([tensor_of(each) for each in x]))
+    return o.constant(np.asarray(x))
 
 
-def common(*xs: Any) -> list[Tensor]:
-    """Operands in the dtype to which NumPy promotes theirs."""
-    tensors = [tensor_of(x) for x in xs]
-    dtype = np.result_type(*(x.dtype for x in tensors))
-    return [cast(x, dtype) for x in tensors]
+def has_tensors(x: Any) -> bool:
+    """True if something is a tensor, or a sequence with one."""
+    return any(map(has_tensors, x)) if isinstance(x, (list, tuple)) else isinstance(x, Tensor)
 
 
-def weak(xs: Sequence[Any]) -> list[Tensor]:
-    """Operands in one dtype, where numbers that came from Python take that of the others."""
-    tensors = [x for x in xs if isinstance(x, (Tensor, np.ndarray)) and x.ndim] or list(xs)
-    dtype = np.result_type(*(tensor_of(x).dtype for x in tensors))
-    if any(tensor_of(x).dtype.kind == "f" for x in xs) and dtype.kind != "f":
+def weak(xs: Sequence[Any]) -> list[Any]:
+    """Operands in one dtype, where numbers that came from Python take that of the others; None stays."""
+    tensors = [None if x is None else tensor_of(x) for x in xs]
+    given = [x for x in tensors if x is not None]
+    dtype = np.result_type(*(x.dtype for x in [x for x in given if x.ndim] or given))
+    if dtype.kind != "f" and any(x.dtype.kind == "f" for x in given):
         dtype = np.dtype(np.float64)
-    return [cast(tensor_of(x), dtype) for x in xs]
+    return [None if x is None else cast(x, dtype) for x in tensors]
 
 
-def refuse_others(where: str, **named: Any) -> None:
-    """Refuse keywords that a converter has nothing for.
+def of_selected(name: str, x: Tensor, mask: Tensor, **named: Any) -> Tensor:
+    """A reduction of the elements where a mask is true."""
+    chosen = o.where(mask, x, np.asarray(NEUTRAL[name], x.dtype))
+    if name != "mean":
+        return getattr(o, name)(chosen, **named)
+    return o.sum(chosen, **named) / o.count_nonzero(o.broadcast_to(mask, x.shape), **named)
 
-    Raises:
-        Unconverted: one is given.
-    """
-    given = [name for name, value in named.items() if value is not None and value is not np._NoValue]
-    if given:
-        raise Unconverted(f"the argument {given[0]} of {where} is not converted")
+
+# What elements outside of the mask are to a reduction.
+NEUTRAL = {"sum": 0, "prod": 1, "any": False, "all": True, "mean": 0, "max": -np.inf, "min": np.inf}
