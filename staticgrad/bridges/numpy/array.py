@@ -45,37 +45,29 @@ def call(function: Any, *arguments: Any, **named: Any) -> Any:
     return _handlers[0].function(function, arguments, named)
 
 
-def _binary(ufunc: np.ufunc, apply: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], ...]:
-    """The methods of an operator, of the one with operands swapped, and of the one in place."""
+def _operator(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that is an operator; ``apply`` computes its value."""
+    return lambda *operands: _handlers[0].ufunc(ufunc, "__call__", operands, {}, apply)
+
+
+def _swapped(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: _handlers[0].ufunc(ufunc, "__call__", (other, self), {}, apply)
+
+
+def _in_place(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that writes into the array; of a number, which is no memory, the operator."""
 
     def method(self: TracedArray, other: Any) -> Any:
-        return _handlers[0].ufunc(ufunc, "__call__", (self, other), {}, apply)
-
-    def swapped(self: TracedArray, other: Any) -> Any:
-        return _handlers[0].ufunc(ufunc, "__call__", (other, self), {}, apply)
-
-    def in_place(self: TracedArray, other: Any) -> Any:
-        if not isinstance(self.value, np.ndarray):
-            return method(self, other)
-        return _handlers[0].ufunc(ufunc, "__call__", (self, other), {"out": (self,)}, None)
-
-    return method, swapped, in_place
-
-
-def _unary(ufunc: np.ufunc, apply: Callable[[Any], Any]) -> Callable[..., Any]:
-    def method(self: TracedArray) -> Any:
-        return _handlers[0].ufunc(ufunc, "__call__", (self,), {}, apply)
+        is_memory = isinstance(self.value, np.ndarray)
+        options, compute = ({"out": (self,)}, None) if is_memory else ({}, apply)
+        return _handlers[0].ufunc(ufunc, "__call__", (self, other), options, compute)
 
     return method
 
 
 def _function(function: Any) -> Callable[..., Any]:
     """A method that is the function of NumPy, of the array and further arguments."""
-
-    def method(self: TracedArray, *arguments: Any, **named: Any) -> Any:
-        return _handlers[0].function(function, (self, *arguments), named)
-
-    return method
+    return lambda *arguments, **named: _handlers[0].function(function, arguments, named)
 
 
 def _asked(what: str, way_out: str, convert: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -141,37 +133,17 @@ class TracedArray:
         self.cell.ask()
         return np.shape(self.value)
 
-    @property
-    def dtype(self) -> np.dtype:
-        return np.asarray(self.value).dtype
-
-    @property
-    def ndim(self) -> int:
-        return np.ndim(self.value)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def T(self) -> Any:
-        return self.transpose()
-
-    @property
-    def mT(self) -> Any:
-        return self.swapaxes(-1, -2)
+    dtype = property(lambda self: np.asarray(self.value).dtype)
+    ndim = property(lambda self: np.ndim(self.value))
+    size = property(lambda self: math.prod(self.shape))
+    T = property(lambda self: self.transpose())
+    mT = property(lambda self: self.swapaxes(-1, -2))
+    flat = property(lambda self: self.reshape(-1))
+    imag = property(lambda self: known(np.imag(self.value)))
 
     @property
     def real(self) -> Any:
         return known(np.real(self.value)) if self.dtype.kind == "c" else self
-
-    @property
-    def imag(self) -> Any:
-        return known(np.imag(self.value))
-
-    @property
-    def flat(self) -> Any:
-        return self.reshape(-1)
 
     def __repr__(self) -> str:
         return repr(self.value) if self.is_known else f"<traced {self.dtype.name}{list(self.shape)}>"
@@ -209,13 +181,13 @@ class TracedArray:
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:
-        return bool(_handlers[0].function(np.any, (self == item,), {}))
+        return bool(call(np.any, self == item))
 
     def item(self, *place: Any) -> Any:
         x = self if self.ndim == 0 and not place else self.reshape(-1)[place[0] if place else 0]
         if not isinstance(x, TracedArray):
             return x.item()
-        return x if x.is_known else TracedArray(np.asarray(x.value).item(), _scalar(x.tensor(), x.is_example))
+        return x if x.is_known else traced(np.asarray(x.value).item(), o.reshape(x.tensor(), ()), x.is_example)
 
     # -- elements -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +208,7 @@ class TracedArray:
 
     def sort(self, axis: int = -1, kind: Any = None, **_: Any) -> None:
         """Sort in place."""
-        self[...] = _handlers[0].function(np.sort, (self, axis), {})
+        self[...] = call(np.sort, self, axis)
 
     def partition(self, kth: Any, axis: int = -1, **_: Any) -> None:
         """Sort in place, which is a partition too."""
@@ -257,75 +229,57 @@ class TracedArray:
     def __array_function__(self, function: Any, types: object, arguments: Any, options: dict[str, Any]) -> Any:
         return _handlers[0].function(function, arguments, options)
 
-    __add__, __radd__, __iadd__ = _binary(np.add, operator.add)
-    __sub__, __rsub__, __isub__ = _binary(np.subtract, operator.sub)
-    __mul__, __rmul__, __imul__ = _binary(np.multiply, operator.mul)
-    __truediv__, __rtruediv__, __itruediv__ = _binary(np.true_divide, operator.truediv)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(np.floor_divide, operator.floordiv)
-    __mod__, __rmod__, __imod__ = _binary(np.remainder, operator.mod)
-    __pow__, __rpow__, __ipow__ = _binary(np.power, operator.pow)
-    __matmul__, __rmatmul__, __imatmul__ = _binary(np.matmul, operator.matmul)
-    __and__, __rand__, __iand__ = _binary(np.bitwise_and, operator.and_)
-    __or__, __ror__, __ior__ = _binary(np.bitwise_or, operator.or_)
-    __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor, operator.xor)
-    __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift, operator.lshift)
-    __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift, operator.rshift)
-    __divmod__, __rdivmod__, _ = _binary(np.divmod, divmod)
-    __eq__ = _binary(np.equal, operator.eq)[0]
-    __ne__ = _binary(np.not_equal, operator.ne)[0]
-    __lt__ = _binary(np.less, operator.lt)[0]
-    __le__ = _binary(np.less_equal, operator.le)[0]
-    __gt__ = _binary(np.greater, operator.gt)[0]
-    __ge__ = _binary(np.greater_equal, operator.ge)[0]
-    __neg__ = _unary(np.negative, operator.neg)
-    __pos__ = _unary(np.positive, operator.pos)
-    __abs__ = _unary(np.absolute, abs)
-    __invert__ = _unary(np.invert, operator.invert)
-    __floor__, __ceil__, __trunc__ = (_unary(f, m) for f, m in ((np.floor, math.floor), (np.ceil, math.ceil),
-                                                                (np.trunc, math.trunc)))  # fmt: skip
-
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:
             return _handlers[0].ufunc(np.rint, "__call__", (self,), {}, round)
-        return _handlers[0].function(np.round, (self, digits), {})
+        return call(np.round, self, digits)
 
     def astype(self, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Any:
         """The array in another dtype; itself with ``copy=False`` if it has that one."""
         if not copy and self.dtype == np.dtype(dtype):
             return self
-        return _handlers[0].function(np.array, (self, dtype), {})
+        return call(np.array, self, dtype)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        return _handlers[0].function(np.clip, (self, min, max), {} if out is None else {"out": out})
+        return call(np.clip, self, min, max, out)
 
     def copy(self, order: str = "C") -> Any:
-        return _handlers[0].function(np.array, (self,), {})
+        return call(np.array, self)
 
     def reshape(self, *shape: Any, order: str = "C", **_: Any) -> Any:
         sizes = shape[0] if len(shape) == 1 else shape
-        return _handlers[0].function(np.reshape, (self, sizes), {} if order == "C" else {"order": order})
+        return call(np.reshape, self, sizes, order)
 
     def transpose(self, *axes: Any) -> Any:
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes or None
-        return _handlers[0].function(np.transpose, (self, given), {})
+        return call(np.transpose, self, given)
 
     def flatten(self, order: str = "C") -> Any:
-        return _handlers[0].function(np.array, (self.reshape(-1),), {})
-
-    sum, prod, mean, std, var, any, all = map(_function, (np.sum, np.prod, np.mean, np.std, np.var, np.any, np.all))
-    min, max, argmin, argmax, ptp = map(_function, (np.min, np.max, np.argmin, np.argmax, np.ptp))
-    cumsum, cumprod, round, ravel = map(_function, (np.cumsum, np.cumprod, np.round, np.ravel))
-    swapaxes, squeeze, repeat, take = map(_function, (np.swapaxes, np.squeeze, np.repeat, np.take))
-    diagonal, trace, dot, argsort = map(_function, (np.diagonal, np.trace, np.dot, np.argsort))
-    searchsorted, nonzero, compress, choose = map(_function, (np.searchsorted, np.nonzero, np.compress, np.choose))
-    conj, conjugate = map(_function, (np.conj, np.conjugate))
+        return call(np.array, call(np.ravel, self, order))
 
 
+_BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "divmod": np.divmod,
+}  # fmt: skip
+_OTHERS = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert, "floor": np.floor, "ceil": np.ceil,
+    "trunc": np.trunc,
+}  # fmt: skip
+for _name, _ufunc in (_BINARY | _OTHERS).items():
+    _apply = divmod if _name == "divmod" else getattr(operator, f"__{_name}__", None) or getattr(math, _name)
+    setattr(TracedArray, f"__{_name}__", _operator(_ufunc, _apply))
+    if _name in _BINARY:
+        setattr(TracedArray, f"__r{_name}__", _swapped(_ufunc, _apply))
+        setattr(TracedArray, f"__i{_name}__", _in_place(_ufunc, _apply))
+for _name in """
+    sum prod mean std var any all min max argmin argmax ptp cumsum cumprod round ravel swapaxes squeeze repeat take
+    diagonal trace dot argsort searchsorted nonzero compress choose conj conjugate
+""".split():
+    setattr(TracedArray, _name, _function(getattr(np, _name)))
 _OF_VALUES = frozenset({"itemsize", "nbytes", "strides", "flags", "base", "device", "is_integer"})
-
-
-def _scalar(tensor: Tensor, is_example: bool) -> Storage:
-    return Storage(0, o.reshape(tensor, ()), is_example)
 
 
 class ScalarKind(type):
@@ -359,8 +313,7 @@ class ScalarKind(type):
 
 def traced(value: Any, tensor: Tensor, is_example: bool = True) -> TracedArray:
     """An array of its own memory."""
-    storage = Storage(value, tensor, is_example)
-    return TracedArray(value, storage)
+    return TracedArray(value, Storage(value, tensor, is_example))
 
 
 def known(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """Calls of ufuncs with traced arrays: operators, ``out=``, ``where=``, ``dtype=``, and the methods of ufuncs.
 
-NumPy computes the value and chooses the loop; the converter of the table computes the tensor in the dtypes of that
-loop.
+NumPy computes the value and chooses the loop; the entry of the table computes the tensor in the dtypes of that loop.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, kn
 from staticgrad.bridges.numpy.cells import check_dtype
 from staticgrad.bridges.numpy.pairs import is_example, of_tensor, paired
 from staticgrad.bridges.numpy.selections import is_selection, selection_of
-from staticgrad.bridges.numpy.tables import UFUNCS, entry_of, tensor_of
+from staticgrad.bridges.numpy.tables import UFUNCS, entry_of
 from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -40,47 +39,29 @@ def call_ufunc(
     if method == "__call__" and len(inputs) > ufunc.nin:
         inputs, out = inputs[: ufunc.nin], tuple(inputs[ufunc.nin :])
     targets = out if isinstance(out, tuple) else (None if out is Ellipsis else out,)
-    inputs = [_operand(x) for x in inputs]
-    values = value_of(list(inputs))
-    if apply is not None:
-        expected = apply(*values)
-    elif where is True:
-        expected = getattr(ufunc, method)(*values, **value_of(options))
-    else:
-        expected = _where_value(ufunc, method, values, value_of(where), targets, options)
-    given = [*inputs, *([] if where is True else [where])]
-    if not any(map(is_traced, given)):
+    inputs = [array.call(np.asarray, x) if isinstance(x, (list, tuple)) else of_tensor(x) for x in inputs]
+    is_chosen = where is not True and method == "__call__"
+    if is_chosen or apply is None:
+        rest = {} if where is True or is_chosen else {"where": value_of(where)}
+        apply = lambda *values: getattr(ufunc, method)(*values, **value_of(options), **rest)  # noqa: E731
+    expected = apply(*value_of(inputs))
+    if not any(map(is_traced, inputs)):
         result = known(expected)
     elif method != "__call__":
         result = _method(ufunc, method, inputs, options, expected, where)
     else:
         result = _elementwise(ufunc, inputs, options, expected)
-        if where is not True:
-            result = _chosen(where, result, targets[0], expected)
+    if is_chosen:
+        before = np.zeros_like(expected) if targets[0] is None else targets[0]
+        result = array.call(np.where, where, result, before).astype(expected.dtype)
     return _stored(result, targets, ufunc) if any(x is not None for x in targets) else result
 
 
-def _operand(x: Any) -> Any:
-    return array.call(np.asarray, x) if isinstance(x, (list, tuple)) else of_tensor(x)
-
-
-def _where_value(
-    ufunc: np.ufunc, method: str, values: Sequence[Any], where: Any, targets: Sequence[Any], options: dict[str, Any]
-) -> Any:
-    if method != "__call__":
-        return getattr(ufunc, method)(*values, where=where, **value_of(options))
-    computed = ufunc(*values, **value_of(options))
-    before = value_of(targets[0]) if targets[0] is not None else np.zeros_like(computed)
-    return np.where(where, computed, before).astype(computed.dtype)
-
-
 def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any], expected: Any) -> Any:
-    name = ufunc.__name__
-    has_example = is_example(inputs)
+    name, has_example = ufunc.__name__, is_example(inputs)
     if name not in UFUNCS:
         trace.current().refuse(name, "this function is not converted", has_example)
         return known(expected)
-    converter = entry_of(UFUNCS, name)
     kinds = [_kind(x) for x in inputs]
     if all(isinstance(kind, type) for kind in kinds):  # Python numbers alone
         kinds = [np.dtype(kind) for kind in kinds]
@@ -89,13 +70,12 @@ def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]
     loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
     if not all(check_dtype(dtype, name, has_example) for dtype in loop):
         return known(expected)
-    selection = selection_of(inputs)
+    converter, selection = entry_of(UFUNCS, name), selection_of(inputs)
     if selection is not None and ufunc.nout == 1:
         fulls = [cast(x.cell.full, d) if is_selection(x) else _as(x, d) for x, d in zip(inputs, loop)]
         full = cast(converter(*fulls), expected.dtype)
         return TracedArray(expected, selection.with_values(expected, full))
-    tensors = [_as(x, dtype) for x, dtype in zip(inputs, loop)]
-    return paired(converter(*tensors), expected, has_example, name)
+    return paired(converter(*map(_as, inputs, loop)), expected, has_example, name)
 
 
 def _kind(x: Any) -> Any:
@@ -116,26 +96,15 @@ def _as(x: Any, dtype: np.dtype) -> Tensor:
     return numbers[key]  # type: ignore[no-any-return]
 
 
-def _chosen(where: Any, result: Any, target: Any, expected: Any) -> Any:
-    """The result where it is computed, else what was there."""
-    before = np.zeros_like(expected) if target is None else target
-    tensors = [tensor_of(x) for x in (where, result, before)]
-    return paired(o.where(tensors[0], *(cast(x, expected.dtype) for x in tensors[1:])), expected,
-                  is_example([where, result, before]), "where")  # fmt: skip
-
-
 def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
     """Write results into the arrays that the call names."""
-    results = result if isinstance(result, tuple) else (result,)
-    for new, target in zip(results, targets):
+    for new, target in zip(result if isinstance(result, tuple) else (result,), targets):
         if target is None:
             continue
         kind = np.asarray(value_of(new)).dtype
         if not np.can_cast(kind, target.dtype, "same_kind"):
-            raise TypeError(
-                f"Cannot cast ufunc '{ufunc.__name__}' output from {kind!r} to {target.dtype!r} with casting rule"
-                " 'same_kind'"
-            )
+            cast_of = f"Cannot cast ufunc '{ufunc.__name__}' output from {kind!r} to {target.dtype!r}"
+            raise TypeError(f"{cast_of} with casting rule 'same_kind'")
         if type(target) is not TracedArray and is_traced(new):
             trace.current().refuse(f"{ufunc.__name__}(…, out=)", trace.ELSEWHERE, is_example([new]))
             return new
@@ -147,9 +116,10 @@ def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
     return tuple(targets) if isinstance(result, tuple) else targets[0]
 
 
-_REDUCED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all",
-            "logical_or": "any"}  # fmt: skip
-_ACCUMULATED = {"add": "cumsum", "multiply": "cumprod"}
+_REDUCED = {
+    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all, "logical_or": np.any,
+}  # fmt: skip
+_ACCUMULATED = {"add": np.cumsum, "multiply": np.cumprod}
 
 
 def _method(
@@ -167,14 +137,13 @@ def _method(
     if where is not True:
         initial = {"add": 0, "multiply": 1, "logical_and": True, "logical_or": False}.get(name, options.get("initial"))
         x = array.call(np.where, where, x, initial)
-    table = _REDUCED if method == "reduce" else _ACCUMULATED
-    named = {key: value for key, value in options.items() if key in ("dtype", "keepdims", "initial") and value}
+    table: dict[str, Any] = _REDUCED if method == "reduce" else _ACCUMULATED
     if name in table:
-        return array.call(getattr(np, table[name]), x, axis, **named)
-    parts = [x[(slice(None),) * (axis % x.ndim) + (i,)] for i in range(x.shape[axis])]
-    totals = parts[:1]
-    for part in parts[1:]:
-        totals.append(call_ufunc(ufunc, "__call__", (totals[-1], part), {}))
+        named = {key: value for key, value in options.items() if key in ("dtype", "keepdims", "initial") and value}
+        return array.call(table[name], x, axis, **named)
+    totals: list[Any] = []
+    for part in array.call(np.moveaxis, x, axis, 0):
+        totals.append(call_ufunc(ufunc, "__call__", (totals[-1], part), {}) if totals else part)
     if method == "accumulate":
         return array.call(np.stack, totals, axis)
     return array.call(np.expand_dims, totals[-1], axis) if options.get("keepdims") else totals[-1]
@@ -188,18 +157,15 @@ def _at(ufunc: np.ufunc, x: Any, key: Any, new: Any = None) -> None:
     name = ufunc.__name__
     if type(x) is not TracedArray:
         trace.current().refuse(f"{name}.at", f"it writes into an array of its own: {trace.ELSEWHERE}", True)
-        return
-    if not any(map(is_traced, arrays_in([x, key, new]))):
+    elif not any(map(is_traced, arrays_in([x, key, new]))):
         ufunc.at(x.value, value_of(key), value_of(new))
         x.cell.storage.touch()
-        return
-    if name == "subtract":
-        name, new = "add", -new
-    if name not in _MODES:
+    elif name == "subtract":
+        _at(np.add, x, key, -new)
+    elif name not in _MODES:
         trace.current().refuse(f"{name}.at", "this method is not converted", x.is_example)
-        return
-    x.cell.storage.trace()
-    items = subscripts.tensor_key(key)
-    scattered = o.scatter(x.tensor(), items, _as(new, x.dtype), mode=_MODES[name])
-    getattr(np, name).at(x.value, value_of(key), value_of(new))
-    x.cell.write(scattered)
+    else:
+        x.cell.storage.trace()
+        scattered = o.scatter(x.tensor(), subscripts.tensor_key(key), _as(new, x.dtype), mode=_MODES[name])
+        ufunc.at(x.value, value_of(key), value_of(new))
+        x.cell.write(scattered)
