@@ -33,6 +33,16 @@ def inserted(x: Any, m: Any) -> Any:
     return n, np.insert(x, 2, 9.0), np.delete(x, [1, 2]), np.append(m, x), np.resize(x, (2, 3))
 
 
+def into_arrays_by_place(x: Any, m: Any) -> Any:
+    a, b, c, d = np.empty(7), np.empty(()), np.empty(5), np.zeros((4, 5))
+    np.cumsum(x, 0, None, a)
+    np.mean(x, out=b)
+    np.max(m, 0, c)
+    np.clip(m, -0.5, 0.5, d)
+    np.round(d, 1, d)
+    return a, b, c, d
+
+
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "integrals": (lambda a, b: (
         np.trapezoid(a, dx=0.1), np.trapezoid(a, np.cumsum(b**2)), integrate.simpson(a, dx=0.2),
@@ -133,6 +143,22 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         functools.reduce(lambda p, q: p * q, a), list(itertools.accumulate(a))[-1], sum(a), list(zip(a, a)),
         max(a[0], 0.0), sorted([1, 2])[0] * a, np.vectorize(lambda v: v * v)(a), np.asarray(a, dtype=float), a.item(0),
         np.apply_along_axis(lambda v: v / v.sum(), 0, a), dict(zip("ab", a))["b"], a.astype("f4"), len(a) * a), (X,)),
+    "results into arrays that are given by place": (into_arrays_by_place, (X, M)),
+    "orders of elements": (lambda m: (m.flatten("F"), m.ravel("F"), m.reshape(2, 10, order="F")), (M,)),
+    "elements that are chosen": (lambda m: (
+        np.mean(m, where=m > 0), np.mean(m, axis=1, where=m > -5), m.prod(where=m > 0), np.any(m > 0, axis=0, where=m > 1)),
+        (M,)),
+    "axes that are kept": (lambda m: (
+        np.ptp(m, axis=1, keepdims=True), np.average(m, axis=0, keepdims=True), np.median(m, (0, 1), keepdims=True),
+        np.atleast_2d(m[0], m[1])[1], np.average(m, axis=1, weights=m[0] ** 2, returned=True)), (M,)),
+    "weighted polynomials": (lambda a: np.polyfit(a, a**3, 2, w=np.abs(a)), (X,)),
+    "triangles": (lambda a: (
+        np.linalg.eigh(np.triu(a), UPLO="U")[0], linalg.eigh(np.triu(a), lower=False)[0],
+        linalg.lu_solve(linalg.lu_factor(a), a[0], trans=1), linalg.solve(a, a[0], transposed=True),
+        linalg.solve_triangular(np.tril(a), a[0], trans=1, lower=True), np.linalg.cond(a, 1), np.linalg.cond(a, "fro"),
+        np.cross(a[:3], a[:3] ** 2, 0, 0, 0)), (Q,)),
+    "views": (lambda m: (
+        np.flip(m, 1)[0, 1:], np.fliplr(m), np.rot90(m, 2), np.array_split(m, 3, 1)[1] * 2, np.flipud(m)[1:].T), (M,)),
     "multivariate": (lambda a, m: stats.multivariate_normal.logpdf(a[:4], np.zeros(4), m @ m.T), (X, M)),
 }  # fmt: skip
 
@@ -197,6 +223,9 @@ def test_code_of_the_user_s_modules_is_traced() -> None:
     (lambda x: x.view(np.int64), ".view"),
     (lambda x: np.quantile(x, 0.3, method="weibull"), "numpy.quantile"),
     (lambda x: special.jv(1.0, x), "jv"),
+    (lambda x: np.sum(x, initial=1.0), "numpy.sum"),
+    (lambda x: np.linspace(x[0], 1.0, retstep=True)[0], "numpy.linspace"),
+    (lambda x: linalg.eigh(x[:, None] * x, np.eye(6))[0], "scipy.linalg.eigh"),
     (lambda x: stats.norm.entropy(0, x), "scipy.stats.norm.entropy"),
     (lambda x: stats.gamma.ppf(x, 2.0), "scipy.stats.gamma.ppf"),
 ])  # fmt: skip

@@ -492,3 +492,21 @@ def masked_division(x, level):
     counts = np.zeros(3)
     np.add.at(counts, [0, 1, 2, 0, 1, 2], out + spent)
     return counts @ WEIGHTS
+
+
+@case(normals(9, seed=7), 0.6)
+def median_filter(x, strength):
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 2, mode="reflect"), 5)
+    smooth = np.median(windows, axis=-1)
+    out = np.empty_like(x)
+    np.subtract(x, smooth, out=out)
+    np.clip(out, -strength, strength, out)
+    out[out < 0] *= 0.5
+    return np.sum(out**2) + np.percentile(smooth, 75) + np.quantile(x, [0.1, 0.9]).sum()
+
+
+@case(normals(8, seed=8), normals(8, seed=9))
+def legendre_fit(x, y):
+    basis = np.polynomial.legendre.legvander(x, 3)
+    coefficients, residuals, _, singular_values = np.linalg.lstsq(basis, y, rcond=None)
+    return np.polynomial.legendre.legval(0.3, coefficients) + residuals.sum() + singular_values[0]

@@ -42,6 +42,8 @@ def call(function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     if isinstance(function, np.ufunc):
         return call_ufunc(function, "__call__", arguments, named)
     path = path_of(function)
+    if path.startswith("numpy.atleast") and len(arguments) > 1:
+        return tuple(call(function, [x], {}) for x in arguments)
     arguments, named, out = without_out(function, [of_tensor(x) for x in arguments], named)
     given = list(arrays_in([arguments, named]))
     has_traced, has_example = any(map(is_traced, given)), is_example(given)
@@ -108,8 +110,6 @@ def _apply(path: str, function: Any, arguments: list[Any], named: dict[str, Any]
         return apply(entry_of(FUNCTIONS, path), function, given, options)
     if not may_be_view(path) or not has_tensors(given):
         return NotImplemented
-    if path.startswith("numpy.atleast") and len(given) > 1:
-        return tuple(_apply(path, function, [x], {}) for x in arguments)
     rest, options = value_of(arguments[1:]), value_of(named)
     return moved(path, tensor_of(given[0]), lambda x: function(x, *rest, **options))
 

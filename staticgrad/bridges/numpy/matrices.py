@@ -122,9 +122,10 @@ def _toeplitz(c: Any, r: Any = None) -> Tensor:
 
 def _lstsq(a: Tensor, b: Tensor, rcond: float | None) -> tuple[Tensor, ...]:
     """Least squares; there are residuals where there are more rows than columns."""
-    solution, residuals, *rest = o.lstsq(a, b, None if rcond is None or rcond < 0 else rcond)
+    solution, residuals, rank, _ = o.lstsq(a, b, None if rcond is None or rcond < 0 else rcond)
     flat = o.reshape(residuals, (-1,))
-    return solution, flat if a.shape[0] > a.shape[1] else flat[:0], *rest
+    is_over = a.shape[0] > a.shape[1]
+    return solution, flat if is_over else flat[:0], rank, o.svdvals(a)  # these have derivatives here
 
 
 @enter(FUNCTIONS, "scipy.linalg.lstsq")
