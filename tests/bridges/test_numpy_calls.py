@@ -146,7 +146,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "results into arrays that are given by place": (into_arrays_by_place, (X, M)),
     "orders of elements": (lambda m: (m.flatten("F"), m.ravel("F"), m.reshape(2, 10, order="F")), (M,)),
     "elements that are chosen": (lambda m: (
-        np.mean(m, where=m > 0), np.mean(m, axis=1, where=m > -5), m.prod(where=m > 0), np.any(m > 0, axis=0, where=m > 1)),
+        np.mean(m, where=m > 0), np.mean(m, axis=1, where=m > -5), m.prod(where=m > 0), np.any(m > 0, 0, where=m > 1)),
         (M,)),
     "axes that are kept": (lambda m: (
         np.ptp(m, axis=1, keepdims=True), np.average(m, axis=0, keepdims=True), np.median(m, (0, 1), keepdims=True),

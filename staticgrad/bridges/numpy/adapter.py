@@ -8,9 +8,9 @@ tensors has none, so there nothing can be frozen.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -26,24 +26,17 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.optable import FUNCTIONS as o
 
-
-class _ExampleValues(threading.local):
-    def __init__(self) -> None:
-        self.known: Mapping[Tensor, Any] = {}
-
-
-_examples = _ExampleValues()
+_examples: ContextVar[Mapping[Tensor, Any]] = ContextVar("examples")
 
 
 @contextmanager
 def at_examples(tensors: Sequence[Tensor], values: Sequence[Any]) -> Iterator[None]:
     """A block in which these tensors have these values, when a function of NumPy is declared."""
-    before = _examples.known
-    _examples.known = dict(zip(tensors, values, strict=True))
+    token = _examples.set(dict(zip(tensors, values, strict=True)))
     try:
         yield
     finally:
-        _examples.known = before
+        _examples.reset(token)
 
 
 def of_tensors(fn: Callable[..., Any], freeze: bool = False) -> Callable[..., Any]:
@@ -74,9 +67,8 @@ def _given(rebuilding: Rebuilding, x: Any) -> Any:
     """An argument as the function gets it: arrays for tensors, stand-ins for functions and objects."""
     if not isinstance(x, Tensor):
         return rebuilding.of(x)
-    value = _examples.known.get(x)
-    if value is None and x.op.op.name == "identity":
-        value = _examples.known.get(x.op.inputs[0])
+    known = _examples.get({})
+    value = known.get(x.op.inputs[0] if x.op.op.name == "identity" and x not in known else x)
     if value is None:
         if not all(isinstance(size, int) for size in x.shape):
             raise GraphError(f"numpy: expected known sizes, actual {x.name!r} {x.type}", source=x.source)

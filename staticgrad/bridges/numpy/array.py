@@ -5,7 +5,8 @@ NumPy's own, and a cell (``cells``) with the tensor of this value. One that is *
 tensor until something traced is written into it. Scalars are such arrays too: their value is a NumPy scalar or a Python
 number (which is weak, as NEP 50 says), and they are never written to.
 
-Operators, methods and NumPy's functions are in ``calls``, subscripts in ``subscripts``, which enter themselves here.
+Operators and methods of NumPy's functions are in ``namespace``, calls of these in ``calls``, subscripts in
+``subscripts``; they enter themselves here.
 """
 
 from __future__ import annotations
@@ -40,34 +41,14 @@ def enter(handlers: Handlers) -> None:
     _handlers[:] = [handlers]
 
 
+def call_ufunc(*arguments: Any) -> Any:
+    """The result of a ufunc, as ``elementwise`` gives it."""
+    return _handlers[0].ufunc(*arguments)
+
+
 def call(function: Any, *arguments: Any, **named: Any) -> Any:
     """The result of a function of NumPy."""
     return _handlers[0].function(function, arguments, named)
-
-
-def _operator(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that is an operator; ``apply`` computes its value."""
-    return lambda *operands: _handlers[0].ufunc(ufunc, "__call__", operands, {}, apply)
-
-
-def _swapped(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, other: _handlers[0].ufunc(ufunc, "__call__", (other, self), {}, apply)
-
-
-def _in_place(ufunc: np.ufunc, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that writes into the array; of a number, which is no memory, the operator."""
-
-    def method(self: TracedArray, other: Any) -> Any:
-        is_memory = isinstance(self.value, np.ndarray)
-        options, compute = ({"out": (self,)}, None) if is_memory else ({}, apply)
-        return _handlers[0].ufunc(ufunc, "__call__", (self, other), options, compute)
-
-    return method
-
-
-def _function(function: Any) -> Callable[..., Any]:
-    """A method that is the function of NumPy, of the array and further arguments."""
-    return lambda *arguments, **named: _handlers[0].function(function, arguments, named)
 
 
 def _asked(what: str, way_out: str, convert: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -224,14 +205,14 @@ class TracedArray:
     # -- functions as operators and methods ---------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return _handlers[0].ufunc(ufunc, method, inputs, options, None)
+        return call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: object, arguments: Any, options: dict[str, Any]) -> Any:
-        return _handlers[0].function(function, arguments, options)
+        return call(function, *arguments, **options)
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:
-            return _handlers[0].ufunc(np.rint, "__call__", (self,), {}, round)
+            return call_ufunc(np.rint, "__call__", (self,), {}, round)
         return call(np.round, self, digits)
 
     def astype(self, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Any:
@@ -258,27 +239,6 @@ class TracedArray:
         return call(np.array, call(np.ravel, self, order))
 
 
-_BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "divmod": np.divmod,
-}  # fmt: skip
-_OTHERS = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert, "floor": np.floor, "ceil": np.ceil,
-    "trunc": np.trunc,
-}  # fmt: skip
-for _name, _ufunc in (_BINARY | _OTHERS).items():
-    _apply = divmod if _name == "divmod" else getattr(operator, f"__{_name}__", None) or getattr(math, _name)
-    setattr(TracedArray, f"__{_name}__", _operator(_ufunc, _apply))
-    if _name in _BINARY:
-        setattr(TracedArray, f"__r{_name}__", _swapped(_ufunc, _apply))
-        setattr(TracedArray, f"__i{_name}__", _in_place(_ufunc, _apply))
-for _name in """
-    sum prod mean std var any all min max argmin argmax ptp cumsum cumprod round ravel swapaxes squeeze repeat take
-    diagonal trace dot argsort searchsorted nonzero compress choose conj conjugate
-""".split():
-    setattr(TracedArray, _name, _function(getattr(np, _name)))
 _OF_VALUES = frozenset({"itemsize", "nbytes", "strides", "flags", "base", "device", "is_integer"})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -153,7 +154,9 @@ def _view(path: str, function: Any, arguments: list[Any], named: dict[str, Any],
         return function(places_of(x.shape), *value_of(arguments[1:]), **value_of(named))
 
     if isinstance(expected, (list, tuple)):
-        return like(expected, [view_of(x, part, lambda at=at: at) for part, at in zip(expected, places(), strict=True)])
+        return like(
+            expected, [view_of(x, part, partial(np.asarray, at)) for part, at in zip(expected, places(), strict=True)]
+        )
     if expected is x.value or not np.may_share_memory(expected, x.value):
         return x if expected is x.value else None
     return view_of(x, expected, places, lambda t: _apply(path, function, [t, *arguments[1:]], named))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class Storage(Cell):
         if not self._parts:
             self._axes = axes
         key, rest = self._key(places), self._rest(places)
-        whole = [place if axis in self._axes else range(size) for axis, (place, size) in _with_sizes(base, places)]
+        whole = [place if axis in self._axes else range(int(base.shape[axis])) for axis, place in enumerate(places)]
         if list(places) != whole:
             old = self._parts.get(key)
             new = put(at(base, whole) if old is None else old, rest, new)
@@ -135,10 +136,13 @@ class Storage(Cell):
             stacked = o.stack(list(parts.values()))
             self._tensor = _to_axes(o.reshape(stacked, (*sizes, *stacked.shape[1:])), axes)
             return
-        runs = list(_runs([key[0] for key in parts])) if len(axes) == 1 else []
-        if runs and len(runs) <= MOST_RUNS:
-            self._tensor = o.concat(list(_pieces(base, axes[0], runs, parts)), axis=axes[0])
-            return
+        if len(axes) == 1:
+            runs = [(is_new, list(run)) for is_new, run in groupby(range(sizes[0]), lambda place: (place,) in parts)]
+            if sum(is_new for is_new, _ in runs) <= MOST_RUNS:
+                self._tensor = o.concat(
+                    [_piece(base, axes[0], run, parts if is_new else {}) for is_new, run in runs], axes[0]
+                )
+                return
         index = tuple(np.array(column) for column in zip(*parts, strict=True))
         front = o.moveaxis(base, axes, tuple(range(len(axes))))
         self._tensor = _to_axes(o.scatter(front, index, o.stack(list(parts.values()))), axes)
@@ -220,36 +224,18 @@ def put(x: Tensor, places: Sequence[Place], new: Tensor) -> Tensor:
     return new if is_whole(x, places) else o.scatter(x, _key_of(places), new)
 
 
-def _with_sizes(x: Tensor, places: Sequence[Place]) -> Iterator[tuple[int, tuple[Place, int]]]:
-    return ((axis, (place, int(x.shape[axis]))) for axis, place in enumerate(places))
-
-
 def _to_axes(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """The tensor with its first axes moved to these."""
     front = tuple(range(len(axes)))
     return x if axes == front else o.moveaxis(x, front, axes)
 
 
-def _runs(keys: Sequence[int]) -> Iterator[range]:
-    """The ranges of neighbouring numbers in an ascending sequence."""
-    first = last = keys[0]
-    for key in keys[1:]:
-        if key != last + 1:
-            yield range(first, last + 1)
-            first = key
-        last = key
-    yield range(first, last + 1)
-
-
-def _pieces(base: Tensor, axis: int, runs: Sequence[range], parts: dict[tuple[int, ...], Tensor]) -> Iterator[Tensor]:
-    """The pieces along an axis: the tensor's own and what was written."""
-    done, whole = 0, [range(int(size)) for size in base.shape]
-    for run in [*runs, range(whole[axis].stop, whole[axis].stop)]:
-        if run.start > done:
-            yield at(base, [*whole[:axis], range(done, run.start), *whole[axis + 1 :]])
-        if run:
-            yield o.stack([parts[(key,)] for key in run], axis=axis)
-        done = run.stop
+def _piece(base: Tensor, axis: int, run: Sequence[int], parts: dict[tuple[int, ...], Tensor]) -> Tensor:
+    """Neighbouring places along an axis: what was written to them, else the tensor's own."""
+    if parts:
+        return o.stack([parts[(place,)] for place in run], axis=axis)
+    whole = [range(int(size)) for size in base.shape]
+    return at(base, [*whole[:axis], range(run[0], run[-1] + 1), *whole[axis + 1 :]])
 
 
 def check_dtype(dtype: np.dtype, what: str, is_example: bool) -> bool:

@@ -95,8 +95,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
                          lambda x, df: n.chdtr(df, x), lambda x, df: n.chdtrc(df, x), None, _POSITIVE),
     "beta": Distribution(lambda x, a, b: n.xlogy(a - 1, x) + n.xlog1py(b - 1, -x) - n.betaln(a, b),
                          lambda x, a, b: n.betainc(a, b, x), lambda x, a, b: n.betainc(b, a, 1 - x), None, _UNIT),
-    "poisson": Distribution(lambda k, mu: n.xlogy(k, mu) - n.gammaln(k + 1) - mu, lambda k, mu: n.pdtr(k, mu), None, None,
-                            _POSITIVE, True),
+    "poisson": Distribution(lambda k, mu: n.xlogy(k, mu) - n.gammaln(k + 1) - mu, lambda k, mu: n.pdtr(k, mu),
+                            support=_POSITIVE, discrete=True),
     "binom": Distribution(lambda k, n_, p: n.gammaln(n_ + 1) - n.gammaln(k + 1) - n.gammaln(n_ - k + 1)
                           + n.xlogy(k, p) + n.xlog1py(n_ - k, -p), support=_POSITIVE, discrete=True),
     "bernoulli": Distribution(lambda k, p: n.xlogy(k, p) + n.xlog1py(1 - k, -p), support=_UNIT, discrete=True),

@@ -117,7 +117,8 @@ def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
 
 
 _REDUCED = {
-    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all, "logical_or": np.any,
+    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min, "logical_and": np.all,
+    "logical_or": np.any,
 }  # fmt: skip
 _ACCUMULATED = {"add": np.cumsum, "multiply": np.cumprod}
 

@@ -17,16 +17,14 @@ from staticgrad.graph.optable import FUNCTIONS as o
 
 same(FUNCTIONS, "numpy.", """
     argmax argmin count_nonzero ptp median quantile percentile nansum nanprod nanmean nanmax nanmin cumulative_sum
-    cumulative_prod trapezoid
-    lexsort searchsorted isin digitize interp isclose allclose nan_to_num fix=trunc i0 real_if_close=identity
-    require=identity
-    concatenate=concat concat stack vstack row_stack=vstack hstack dstack column_stack broadcast_arrays broadcast_to roll
-     tile tril triu diag outer kron tensordot gradient
+    cumulative_prod trapezoid lexsort searchsorted isin digitize interp isclose allclose nan_to_num fix=trunc i0
+    real_if_close=identity require=identity concatenate=concat concat stack vstack row_stack=vstack hstack dstack
+    column_stack broadcast_arrays broadcast_to roll tile tril triu diag outer kron tensordot gradient
 """)  # fmt: skip
 
 
-def _reduced(name: str) -> Callable[..., Tensor]:
-    def reduced(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
+def _reduced(name: str) -> Callable[..., Any]:
+    def reduced(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
         x = tensor_of(a) if dtype is None else cast(tensor_of(a), dtype)
         if where is True:
             return getattr(o, name)(x, axis, keepdims=keepdims)
@@ -37,12 +35,12 @@ def _reduced(name: str) -> Callable[..., Tensor]:
     return reduced
 
 
-def _spread(name: str) -> Callable[..., Tensor]:
+def _spread(name: str) -> Callable[..., Any]:
     """Variances and their roots."""
 
     def spread(
         a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, correction: Any = None, keepdims: bool = False
-    ) -> Tensor:
+    ) -> Any:
         x = tensor_of(a) if dtype is None else cast(tensor_of(a), dtype)
         return getattr(o, name)(x, axis, correction=ddof if correction is None else correction, keepdims=keepdims)
 
@@ -145,10 +143,8 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     mean = o.average(x, axis, factors, keepdims=keepdims)
     if not returned:
         return mean
-    each = o.ones_like(mean)
-    if factors is None:
-        return mean, each * (np.prod(x.shape) / max(np.prod(mean.shape), 1))
-    return mean, each * o.sum(factors, axis if factors.ndim == x.ndim else None, keepdims=keepdims)
+    factors = o.ones_like(x) if factors is None else factors
+    return mean, o.ones_like(mean) * o.sum(factors, axis if factors.ndim == x.ndim else None, keepdims=keepdims)
 
 
 # -- choices ----------------------------------------------------------------------------------------------------------
@@ -163,15 +159,15 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Tensor:
 
 
 @enter(FUNCTIONS, "numpy.select")
-def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
+def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     *parts, found = weak([*choicelist, default])
     for condition, part in zip(reversed(list(condlist)), reversed(parts), strict=True):
         found = o.where(tensor_of(condition), part, found)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @enter(FUNCTIONS, "numpy.choose")
-def _choose(a: Any, choices: Any) -> Tensor:
+def _choose(a: Any, choices: Any) -> Any:
     return _select([o.equal(tensor_of(a), number) for number in range(len(choices))], choices)
 
 

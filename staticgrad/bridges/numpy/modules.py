@@ -6,8 +6,6 @@ traced values can be written into it later, and random numbers are asked for in 
 
 from __future__ import annotations
 
-import functools
-import math
 import random
 import sys
 from collections.abc import Callable
@@ -23,10 +21,8 @@ from staticgrad.bridges.numpy.calls import call
 from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
 from staticgrad.bridges.numpy.elementwise import call_ufunc
-from staticgrad.bridges.numpy.moves import MOVED, PERMUTED
 from staticgrad.bridges.numpy.namespace import n
 from staticgrad.bridges.numpy.pairs import of_tensor
-from staticgrad.bridges.numpy.tables import FUNCTIONS, OF_TYPES, WRITTEN, register
 
 TABLES = (functions, matrices, special, written)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")
@@ -38,66 +34,47 @@ _SCALARS: dict[Any, ScalarKind] = {
 _FREE = ("numpy.testing", "numpy.typing", "numpy.exceptions", "numpy.dtypes", "scipy.constants")
 
 
-@functools.cache
-def _paths_of(home: str) -> tuple[str, ...]:
-    return tuple(
-        path for path in {*FUNCTIONS, *WRITTEN, *MOVED, *PERMUTED, *OF_TYPES} if path.rpartition(".")[0] == home
-    )
-
-
-def _register(module: ModuleType) -> None:
-    for path in _paths_of(module.__name__):
-        function = getattr(module, path.rpartition(".")[2], None)
-        if function is not None:
-            register(path, function)
-
-
-for _module in (np, np.linalg, math):
-    _register(_module)
-
-
-class FunctionStandIn:
-    """In the place of a function of NumPy, SciPy or ``math``."""
+class StandIn:
+    """In the place of something real."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
 
+
+_ZEROED: dict[Any, Any] = {np.empty: np.zeros, np.empty_like: np.zeros_like}  # memory of chance would be in the program
+_OPERANDS = {"reduce": 1, "accumulate": 1, "reduceat": 2, "outer": 2, "at": 3}  # of methods of ufuncs
+
+
+class FunctionStandIn(StandIn):
+    """In the place of a function of NumPy, SciPy or ``math``."""
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if self._real is np.empty or self._real is np.empty_like:  # what is there by chance would be in the program
-            real = np.zeros if self._real is np.empty else np.zeros_like
-            return call(real, arguments, named)
-        if isinstance(self._real, np.ufunc):
-            return call_ufunc(self._real, "__call__", arguments, named)
-        result = call(self._real, arguments, named)
+        result = call(_ZEROED.get(self._real, self._real), arguments, named)
         return module_stand_in(result) if isinstance(result, ModuleType) else result
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
-        if isinstance(self._real, np.ufunc) and name in ("reduce", "accumulate", "outer", "at", "reduceat"):
-            return self._method(name)
-        return found
+        if not isinstance(self._real, np.ufunc) or name not in _OPERANDS:
+            return found
 
-    def _method(self, name: str) -> Callable[..., Any]:
         def method(*arguments: Any, **named: Any) -> Any:
-            count = 2 if name == "outer" else 3 if name == "at" else 1
-            inputs = [*arguments[:count]]
-            named |= dict(zip(("axis", "dtype", "out"), arguments[count:]))
-            return call_ufunc(self._real, name, inputs, named)
+            named |= dict(zip(("axis", "dtype", "out"), arguments[_OPERANDS[name] :]))
+            return call_ufunc(self._real, name, arguments[: _OPERANDS[name]], named)
 
         return method
 
 
-class RandomStandIn:
+class RandomStandIn(StandIn):
     """In the place of ``numpy.random``, of a generator, or of the module ``random``: draws are asked for."""
 
     def __init__(self, real: Any, name: str) -> None:
-        self._real, self._name = real, name
+        super().__init__(real)
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
         if (isinstance(found, type) and issubclass(found, Exception)) or not callable(found):
             return found
-        what = f"{self._name}.{name}"
 
         def draw(*arguments: Any, **named: Any) -> Any:
             if isinstance(found, type) or name == "default_rng":  # what draws, or the bits for it
@@ -105,7 +82,7 @@ class RandomStandIn:
                 return RandomStandIn(result, f"{self._name}.{type(result).__name__}") if _draws(result) else result
             if name == "seed":
                 return None
-            trace.current().depends(what, trace.DRAWS)
+            trace.current().depends(f"{self._name}.{name}", trace.DRAWS)
             if name == "shuffle":
                 return found(arguments[0].value if type(arguments[0]) is TracedArray else arguments[0])
             return known(found(*value_of(list(arguments)), **value_of(named)))
@@ -117,11 +94,8 @@ def _draws(x: Any) -> bool:
     return any(hasattr(x, name) for name in ("normal", "random", "gauss"))
 
 
-class StaticgradStandIn:
+class StaticgradStandIn(StandIn):
     """In the place of staticgrad: its functions take traced arrays and give them, without a value at the example."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
@@ -142,11 +116,8 @@ def _inward(nest: Any) -> Any:
     return nests.map(lambda x: x.tensor() if type(x) is TracedArray else x, nest)
 
 
-class ModuleStandIn:
+class ModuleStandIn(StandIn):
     """In the place of a module of NumPy or SciPy, or of ``math``."""
-
-    def __init__(self, real: ModuleType) -> None:
-        self._real = real
 
     def __getattr__(self, name: str) -> Any:
         return stand_in(getattr(self._real, name), self._real)
@@ -194,11 +165,8 @@ def module_stand_in(module: ModuleType) -> Any:
     return ModuleStandIn(module)
 
 
-class _Joined:
+class _Joined(StandIn):
     """``np.r_`` and ``np.c_`` of arrays, numbers and slices."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
 
     def __getitem__(self, key: Any) -> Any:
         items = key if type(key) is tuple else (key,)
@@ -215,13 +183,10 @@ class _vectorize:
         self._function = function
 
     def __call__(self, *arguments: Any) -> Any:
-        if not any(map(is_traced, arrays_in(list(arguments)))):
-            return known(np.vectorize(self._function)(*value_of(list(arguments))))
         spread = n.broadcast_arrays(*arguments)
         shape = spread[0].shape
-        rows = [self._function(*(x[place] for x in spread)) for place in np.ndindex(shape)]
-        stacked = n.array(rows)
-        return stacked.reshape(shape) if shape else stacked[0]
+        stacked = n.array([self._function(*(x[place] for x in spread)) for place in np.ndindex(shape)])
+        return stacked.reshape(shape)[()]
 
 
 def array_from_outside(value: np.ndarray) -> TracedArray:
@@ -229,6 +194,3 @@ def array_from_outside(value: np.ndarray) -> TracedArray:
     own = value.view()
     own.flags.writeable = False
     return TracedArray(own, Storage(own))
-
-
-__all__ = ["ModuleStandIn", "RandomStandIn", "array_from_outside", "module_stand_in", "stand_in"]

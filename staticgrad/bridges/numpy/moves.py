@@ -20,14 +20,15 @@ from staticgrad.bridges.numpy.cells import Lens, slice_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
-MOVED = {f"numpy.{name}" for name in """
+_MOVED = """
     reshape ravel expand_dims squeeze atleast_1d atleast_2d atleast_3d real flip fliplr flipud rot90 split array_split
     hsplit vsplit dsplit unstack delete resize diagonal linalg.diagonal lib.stride_tricks.sliding_window_view
-""".split()} | {"scipy.linalg.circulant"}  # fmt: skip
-PERMUTED = {f"numpy.{name}" for name in """
-    transpose permute_dims swapaxes moveaxis rollaxis matrix_transpose linalg.matrix_transpose
-""".split()}  # fmt: skip
-VIEWS = {f"numpy.{name}" for name in "broadcast_to diag asarray asanyarray ascontiguousarray".split()}
+"""
+_PERMUTED = "transpose permute_dims swapaxes moveaxis rollaxis matrix_transpose linalg.matrix_transpose"
+_VIEWS = "broadcast_to diag asarray asanyarray ascontiguousarray"
+MOVED = {"scipy.linalg.circulant", *(f"numpy.{name}" for name in _MOVED.split())}
+PERMUTED = {f"numpy.{name}" for name in _PERMUTED.split()}
+VIEWS = {f"numpy.{name}" for name in _VIEWS.split()}
 
 
 def may_be_view(path: str) -> bool:

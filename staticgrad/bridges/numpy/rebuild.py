@@ -198,7 +198,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _extreme(real: Any) -> Callable[..., Any]:
-    """Python's ``max`` or ``min``; of numbers of which some are traced the first extreme one, as ``where`` chooses it."""
+    """Python's ``max`` or ``min``; of numbers that are traced the first extreme one, as ``where`` chooses it."""
 
     @functools.wraps(real)
     def extreme(*arguments: Any, **named: Any) -> Any:

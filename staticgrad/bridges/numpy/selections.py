@@ -64,7 +64,7 @@ def selection_of(inputs: Sequence[Any]) -> Selection | None:
     return cells[0] if cells and is_one else None
 
 
-def reduced(path: str, arguments: Sequence[Any], named: dict[str, Any]) -> Tensor | None:
+def reduced(path: str, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """A sum, mean or extreme of selected elements; None for what else is asked of them."""
     name = path.removeprefix("numpy.")
     if len(arguments) != 1 or named or not is_selection(arguments[0]) or name not in NEUTRAL:

@@ -123,11 +123,12 @@ def _double(x: Any) -> Tensor:
     return cast(tensor_of(x), np.float64)
 
 
-for _name in """
+_MATH = """
     exp exp2 expm1 log2 log10 log1p sqrt cbrt sin cos tan sinh cosh tanh floor ceil trunc erf erfc gamma degrees radians
     fmod copysign isnan isinf isfinite asin=arcsin acos=arccos atan=arctan asinh=arcsinh acosh=arccosh atanh=arctanh
     atan2=arctan2 pow=power fabs=absolute lgamma=gammaln
-""".split():
+"""
+for _name in _MATH.split():
     _theirs, _, _ufunc = _name.partition("=")
     FUNCTIONS[f"math.{_theirs}"] = _of_floats(_ufunc or _theirs)
 FUNCTIONS |= {

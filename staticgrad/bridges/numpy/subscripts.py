@@ -78,7 +78,7 @@ def _is_of_any_count(new: Any, x: TracedArray, mask: TracedArray) -> bool:
     selected = getattr(new, "cell", None)
     if isinstance(selected, Selection) and selected.mask is mask.tensor():
         return True
-    return np.ndim(value_of(new)) <= x.ndim - mask.ndim
+    return bool(np.ndim(value_of(new)) <= x.ndim - mask.ndim)
 
 
 def _put_masked(x: TracedArray, mask: TracedArray, new: Any) -> None:
@@ -116,7 +116,7 @@ def _is_basic(items: Sequence[Any]) -> bool:
 
 
 def _is_traced_mask(item: Any) -> bool:
-    return is_traced(item) and item.dtype.kind == "b"
+    return is_traced(item) and bool(item.dtype.kind == "b")
 
 
 def _without_traced_masks(items: list[Any]) -> list[Any]:

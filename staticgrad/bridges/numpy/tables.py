@@ -41,7 +41,6 @@ _UNHEEDED = frozenset((
     "overwrite_input", "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "assume_unique", "assume_a",
     "hermitian", "driver", "lapack_driver", "lwork", "disp", "blocksize", "ndmax",
 ))  # fmt: skip
-_PATHS: dict[Any, str] = {}  # of functions that tables have
 
 
 class Unconverted(Exception):
@@ -52,13 +51,13 @@ def same(table: Table, home: str, names: str) -> None:
     """Enter ops for functions of the same meaning, under their own name or another one: ``amax=max``."""
     for name in names.split():
         theirs, _, ours = name.partition("=")
-        enter(table, home + theirs)(ours or theirs)
+        table[home + theirs] = ours or theirs
 
 
-def enter(table: Table, *paths: str) -> Callable[[F | str], F | str]:
+def enter(table: Table, *paths: str) -> Callable[[F], F]:
     """A decorator that enters a function under these paths."""
 
-    def enter(entry: Any) -> Any:
+    def enter(entry: F) -> F:
         for path in paths:
             if path in table:
                 raise ValueError(f"{path} is converted twice")
@@ -74,17 +73,8 @@ def entry_of(table: Table, path: str) -> Callable[..., Any]:
     return getattr(o, entry) if isinstance(entry, str) else entry
 
 
-def register(path: str, function: Any) -> None:
-    """Say which path a function of NumPy, and what it wraps, has in the tables."""
-    for each in (function, getattr(function, "_implementation", function)):
-        _PATHS.setdefault(each, path)
-
-
 def path_of(function: Any) -> str:
     """The path of a function, without the private modules in which it is defined."""
-    known_path = _PATHS.get(function)
-    if known_path is not None:
-        return known_path
     home = (getattr(function, "__module__", None) or "numpy").split(".")
     return ".".join([*(name for name in home if name[0] != "_"), getattr(function, "__name__", str(function))])
 
@@ -178,7 +168,7 @@ def weak(xs: Sequence[Any]) -> list[Any]:
     return [None if x is None else cast(x, dtype) for x in tensors]
 
 
-def of_selected(name: str, x: Tensor, mask: Tensor, **named: Any) -> Tensor:
+def of_selected(name: str, x: Tensor, mask: Tensor, **named: Any) -> Any:
     """A reduction of the elements where a mask is true."""
     chosen = o.where(mask, x, np.asarray(NEUTRAL[name], x.dtype))
     if name != "mean":

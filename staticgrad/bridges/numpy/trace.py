@@ -10,10 +10,10 @@ from __future__ import annotations
 import dis
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class FunctionTrace:
     """The questions of one trace, and whether values at the example are wanted.
 
     Attributes:
+        refused: how often what was refused, for which reason, at which line.
         numbers: the constants of numbers, by graph, dtype and bytes.
         rebuild: gives a function as it is traced.
     """
@@ -56,7 +57,7 @@ class FunctionTrace:
         self.freeze = freeze
         self.numbers: dict[Any, Any] = {}
         self.rebuild: Callable[[Any], Any] | None = None
-        self._refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
+        self.refused: Counter[tuple[str, str, SourceLine | None]] = Counter()
         self._frozen: Counter[tuple[str, SourceLine | None]] = Counter()
 
     def depends(self, what: str, way_out: str, is_example: bool = True, line: SourceLine | None = None) -> None:
@@ -82,14 +83,14 @@ class FunctionTrace:
         Raises:
             UnsupportedError: there is no example with which the trace could go on.
         """
-        self._refused[what, reason, line or user_line()] += 1
+        self.refused[what, reason, line or user_line()] += 1
         if not is_example:
             raise self.error()
 
     def error(self) -> UnsupportedError:
         """One error for all that was refused."""
         ops: dict[tuple[str, str], list[tuple[SourceLine | None, int]]] = {}
-        for (what, reason, line), count in self._refused.items():
+        for (what, reason, line), count in self.refused.items():
             ops.setdefault((what, reason), []).append((line, count))
         found = [
             UnsupportedOp(*op, sum(count for _, count in lines), tuple(line for line, _ in lines if line is not None))
@@ -104,24 +105,15 @@ class FunctionTrace:
         Raises:
             UnsupportedError: something was refused.
         """
-        if self._refused:
+        if self.refused:
             raise self.error()
         if self._frozen:
             lines = [f"{what} ({_times(count)})\n    {line}" for (what, line), count in self._frozen.items()]
             head = "numpy: these keep what they were at the arguments of the first call, whatever later arguments are"
             warn(FrozenValueWarning, "\n  ".join([head, *lines]))
 
-    @property
-    def has_refused(self) -> bool:
-        return bool(self._refused)
 
-
-class _Traces(threading.local):
-    def __init__(self) -> None:
-        self.stack: list[FunctionTrace] = []
-
-
-_traces = _Traces()
+_traces: ContextVar[tuple[FunctionTrace, ...]] = ContextVar("traces", default=())
 
 
 def current() -> FunctionTrace:
@@ -130,27 +122,27 @@ def current() -> FunctionTrace:
     Raises:
         GraphError: an array outlived the call for which it was traced.
     """
-    if not _traces.stack:
+    if not _traces.get():
         raise GraphError("numpy: expected an array of the function that is traced, actual one of a call that has ended")
-    return _traces.stack[-1]
+    return _traces.get()[-1]
 
 
 @contextmanager
 def tracing(freeze: bool) -> Iterator[FunctionTrace]:
     """A trace, at whose end its error is raised or its warning given."""
     trace = FunctionTrace(freeze)
-    _traces.stack.append(trace)
+    token = _traces.set((*_traces.get(), trace))
     try:
         with np.errstate(all="ignore"), silent(PromotionWarning):
             yield trace
     except UnsupportedError:
         raise
     except Exception as error:
-        if trace.has_refused:  # what came after values that are not known may follow from these
+        if trace.refused:  # what came after values that are not known may follow from these
             raise trace.error() from error
         raise
     finally:
-        _traces.stack.pop()
+        _traces.reset(token)
     trace.finish()
 
 
