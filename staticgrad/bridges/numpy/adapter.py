@@ -20,8 +20,8 @@ from staticgrad.base.errors import GraphError
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, traced
-from staticgrad.bridges.numpy.pairs import of_tensor
 from staticgrad.bridges.numpy.rebuild import Rebuilding
+from staticgrad.bridges.numpy.tables import of_tensor
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import graph_of
 from staticgrad.graph.optable import FUNCTIONS as o

@@ -20,16 +20,20 @@ from staticgrad.bridges.numpy.array import ScalarKind, TracedArray, arrays_in, i
 from staticgrad.bridges.numpy.cells import check_dtype
 from staticgrad.bridges.numpy.elementwise import call_ufunc
 from staticgrad.bridges.numpy.moves import may_be_view, moved, places_of, view_of
-from staticgrad.bridges.numpy.pairs import all_known, is_example, like, of_tensor, paired
-from staticgrad.bridges.numpy.selections import reduced
+from staticgrad.bridges.numpy.subscripts import reduced
 from staticgrad.bridges.numpy.tables import (
     FUNCTIONS,
     OF_TYPES,
     WRITTEN,
     Unconverted,
+    all_known,
     apply,
     entry_of,
     has_tensors,
+    is_example,
+    like,
+    of_tensor,
+    paired,
     path_of,
     tensor_of,
     without_out,

@@ -19,7 +19,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import arrays_in, is_traced, known, value_of
 from staticgrad.bridges.numpy.namespace import linalg, n
-from staticgrad.bridges.numpy.pairs import is_example
+from staticgrad.bridges.numpy.tables import is_example
 
 Function = Callable[..., Any]
 

@@ -15,10 +15,8 @@ from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.numpy import array, subscripts, trace
 from staticgrad.bridges.numpy.array import TracedArray, arrays_in, is_traced, known, value_of
 from staticgrad.bridges.numpy.cells import check_dtype
-from staticgrad.bridges.numpy.pairs import is_example, of_tensor, paired
-from staticgrad.bridges.numpy.selections import is_selection, selection_of
-from staticgrad.bridges.numpy.tables import UFUNCS, entry_of
-from staticgrad.graph.graph import Tensor, get_default_graph
+from staticgrad.bridges.numpy.subscripts import is_selection, selection_of
+from staticgrad.bridges.numpy.tables import UFUNCS, entry_of, is_example, of_tensor, paired, tensor_as
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
@@ -72,28 +70,15 @@ def _elementwise(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]
         return known(expected)
     converter, selection = entry_of(UFUNCS, name), selection_of(inputs)
     if selection is not None and ufunc.nout == 1:
-        fulls = [cast(x.cell.full, d) if is_selection(x) else _as(x, d) for x, d in zip(inputs, loop)]
+        fulls = [cast(x.cell.full, d) if is_selection(x) else tensor_as(x, d) for x, d in zip(inputs, loop)]
         full = cast(converter(*fulls), expected.dtype)
         return TracedArray(expected, selection.with_values(expected, full))
-    return paired(converter(*map(_as, inputs, loop)), expected, has_example, name)
+    return paired(converter(*map(tensor_as, inputs, loop)), expected, has_example, name)
 
 
 def _kind(x: Any) -> Any:
     value = value_of(x)
     return type(value) if is_weak(value) and not isinstance(value, bool) else np.asarray(value).dtype
-
-
-def _as(x: Any, dtype: np.dtype) -> Tensor:
-    """An operand as a tensor of the dtype."""
-    if type(x) is TracedArray:
-        return cast(x.tensor(), dtype)
-    value = np.asarray(x).astype(dtype)
-    if value.ndim:
-        return o.constant(value)
-    numbers, key = trace.current().numbers, (get_default_graph(), dtype, value.tobytes())
-    if key not in numbers:
-        numbers[key] = o.constant(value)
-    return numbers[key]  # type: ignore[no-any-return]
 
 
 def _stored(result: Any, targets: Sequence[Any], ufunc: np.ufunc) -> Any:
@@ -167,6 +152,6 @@ def _at(ufunc: np.ufunc, x: Any, key: Any, new: Any = None) -> None:
         trace.current().refuse(f"{name}.at", "this method is not converted", x.is_example)
     else:
         x.cell.storage.trace()
-        scattered = o.scatter(x.tensor(), subscripts.tensor_key(key), _as(new, x.dtype), mode=_MODES[name])
+        scattered = o.scatter(x.tensor(), subscripts.tensor_key(key), tensor_as(new, x.dtype), mode=_MODES[name])
         ufunc.at(x.value, value_of(key), value_of(new))
         x.cell.write(scattered)

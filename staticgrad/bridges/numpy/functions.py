@@ -75,6 +75,8 @@ FUNCTIONS |= {
     "numpy.clip": lambda a, a_min=None, a_max=None, min=None, max=None: o.clip(
         *weak([a, a_min if min is None else min, a_max if max is None else max])
     ),
+    "numpy.isposinf": lambda x: o.equal(tensor_of(x), np.inf),
+    "numpy.isneginf": lambda x: o.equal(tensor_of(x), -np.inf),
     "numpy.vdot": lambda a, b: o.sum(_along(a, None)[0] * _along(b, None)[0]),
     "numpy.inner": lambda a, b: _product(tensor_of(a), tensor_of(b), -1),
     "numpy.dot": lambda a, b: _product(tensor_of(a), tensor_of(b), -2),

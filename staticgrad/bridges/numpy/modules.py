@@ -22,7 +22,7 @@ from staticgrad.bridges.numpy.cells import Storage
 from staticgrad.bridges.numpy.distributions import DistributionStandIn
 from staticgrad.bridges.numpy.elementwise import call_ufunc
 from staticgrad.bridges.numpy.namespace import n
-from staticgrad.bridges.numpy.pairs import of_tensor
+from staticgrad.bridges.numpy.tables import of_tensor
 
 TABLES = (functions, matrices, special, written)  # which enter their functions
 HANDLED = ("numpy", "scipy", "math", "random", "staticgrad")

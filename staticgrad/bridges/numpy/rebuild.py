@@ -28,14 +28,8 @@ from staticgrad.bridges.numpy.namespace import n
 _LIBRARIES = tuple(
     os.path.join(path, "") for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
 )
+_EMPTY = CellType()
 _EAGER = ("__name__", "__package__", "__spec__", "__file__", "__loader__", "__path__", "__doc__")
-
-
-def _is_users(file: str | None) -> bool:
-    """True if code of a file is the user's own: that of libraries stays as it is."""
-    if file is None or file.startswith((*_LIBRARIES, "<frozen ")) or is_inside(file):
-        return False
-    return not {"site-packages", "dist-packages"} & set(file.split(os.sep))
 
 
 def _installed_package(fn: Any) -> str | None:
@@ -126,7 +120,7 @@ class Rebuilding:
         if keep:
             self._keep(fn, made)  # before what it refers to, which may be itself
         for cell, new in zip(cells, own, strict=True):
-            if not _is_filled(new) and _is_filled(cell):
+            if new == _EMPTY != cell:
                 new.cell_contents = self.of(cell.cell_contents)
         made.__defaults__ = tuple(map(self.of, fn.__defaults__)) if fn.__defaults__ else None
         made.__kwdefaults__ = {k: self.of(v) for k, v in fn.__kwdefaults__.items()} if fn.__kwdefaults__ else None
@@ -176,7 +170,10 @@ class Rebuilding:
 
     def _is_users(self, file: str | None) -> bool:
         """True if code of a file is the user's own, or of the installed package that the function comes from."""
-        return _is_users(file) or (file is not None and self._package is not None and file.startswith(self._package))
+        if file is None or (self._package is not None and file.startswith(self._package)):
+            return file is not None
+        is_library = file.startswith((*_LIBRARIES, "<frozen ")) or is_inside(file)
+        return not is_library and not {"site-packages", "dist-packages"} & set(file.split(os.sep))
 
     def _is_users_class(self, cls: type) -> bool:
         """True if the methods of a class can be rebuilt: it is of ordinary kind and written by the user."""
@@ -187,14 +184,6 @@ class Rebuilding:
 
     def _import(self, *arguments: Any, **named: Any) -> Any:
         return self.of(builtins.__import__(*arguments, **named))
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - asking is the test
-    except ValueError:
-        return False
-    return True
 
 
 def _extreme(real: Any) -> Callable[..., Any]:

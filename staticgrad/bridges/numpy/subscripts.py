@@ -2,6 +2,11 @@
 
 Integers and slices give a view, a part of the same memory; arrays of integers a copy; a mask is integers where it is
 known, and in a write also where it is traced (then the new elements are chosen by ``where``).
+
+Of ``x[mask]`` with a traced mask only a run knows how many elements it has, but what is done with them is often known:
+operators and functions of elements keep the selection, so that ``x[mask] *= 2`` and ``x[mask] = f(x[mask])`` are chosen
+by ``where``; sums, means and extremes of all selected elements are those of where the mask is true. Anything else asks
+for the elements one after the other, which is refused or frozen.
 """
 
 from __future__ import annotations
@@ -12,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.arrays import cast, spread
 from staticgrad.bridges.numpy import trace
 from staticgrad.bridges.numpy.array import TracedArray, call, is_traced, known, traced, value_of
-from staticgrad.bridges.numpy.cells import Cell, Lens, Place, part_of
-from staticgrad.bridges.numpy.selections import Selection
+from staticgrad.bridges.numpy.cells import Cell, Lens, Place, Storage, part_of
+from staticgrad.bridges.numpy.tables import NEUTRAL, of_selected, tensor_as
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.optable import Array
 
 
 def take(x: TracedArray, key: Any) -> Any:
@@ -62,7 +69,7 @@ def put(x: TracedArray, key: Any, new: Any) -> None:
         _put_masked(x, items[0], new)
         return
     items = _without_traced_masks(items)
-    elements = _tensor_of(new, x.dtype)  # before the value is written, of which it may be a view
+    elements = tensor_as(new, x.dtype)  # before the value is written, of which it may be a view
     place, cell = tuple(value_of(items)), _view_cell(x, x.value, items)[1] if _is_basic(items) else None
     shape = np.shape(x.value[place])
     x.value[place] = value_of(new)
@@ -85,7 +92,7 @@ def _put_masked(x: TracedArray, mask: TracedArray, new: Any) -> None:
     """Write where a traced mask says."""
     chosen = o.reshape(mask.tensor(), (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
     selected = getattr(new, "cell", None)
-    elements = cast(selected.full, x.dtype) if isinstance(selected, Selection) else _tensor_of(new, x.dtype)
+    elements = cast(selected.full, x.dtype) if isinstance(selected, Selection) else tensor_as(new, x.dtype)
     written = o.where(chosen, elements, x.tensor())
     x.value[mask.value] = value_of(new)
     x.cell.write(written)
@@ -155,13 +162,62 @@ def tensor_key(key: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _tensor_of(new: Any, dtype: np.dtype) -> Tensor:
-    """New elements as a tensor of the dtype of what they are written into."""
-    if type(new) is TracedArray:
-        return cast(new.tensor(), dtype)
-    return o.constant(np.asarray(new).astype(dtype))
-
-
 def _fitted(x: Tensor, ndim: int) -> Tensor:
     """Without leading axes of size 1 that are too many."""
     return x if x.ndim <= ndim else o.reshape(x, x.shape[x.ndim - ndim :])
+
+
+# -- selections -------------------------------------------------------------------------------------------------------
+
+
+class Selection(Cell):
+    """The elements that a traced mask selects, whose number only a run knows: all elements, and the mask.
+
+    What needs these elements one after the other asks for them.
+    """
+
+    __slots__ = ("_line", "_value", "full", "mask", "storage")
+
+    def __init__(self, value: Array, full: Tensor, mask: Tensor, is_example: bool, line: SourceLine | None) -> None:
+        self._value, self.full, self.mask, self._line = value, full, mask, line
+        self.storage = Storage(value, full, is_example)
+
+    def with_values(self, value: Array, full: Tensor) -> Selection:
+        """Other values at the same places."""
+        return Selection(value, full, self.mask, self.storage.is_example, self._line)
+
+    def ask(self) -> None:
+        """Refuse, or freeze, that elements are selected."""
+        trace.current().depends("a mask as index", trace.SELECTION, self.storage.is_example, self._line)
+
+    def read(self) -> Tensor:
+        self.ask()
+        return o.constant(np.array(self._value))
+
+    def write(self, new: Tensor) -> None:
+        """Keep nothing: the elements are a copy, and what asked for them is refused."""
+        self.ask()
+
+
+def is_selection(x: Any) -> bool:
+    """True if something is an array of selected elements."""
+    return type(x) is TracedArray and type(x.cell) is Selection
+
+
+def selection_of(inputs: Sequence[Any]) -> Selection | None:
+    """The selection of operands, if it is the same for all but numbers."""
+    cells = [x.cell for x in inputs if is_selection(x)]
+    others = [x for x in inputs if not is_selection(x)]
+    is_one = all(cell.mask is cells[0].mask for cell in cells) and not any(np.ndim(value_of(x)) for x in others)
+    return cells[0] if cells and is_one else None
+
+
+def reduced(path: str, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """A sum, mean or extreme of selected elements; None for what else is asked of them."""
+    name = path.removeprefix("numpy.")
+    if len(arguments) != 1 or named or not is_selection(arguments[0]) or name not in NEUTRAL:
+        return None
+    full = arguments[0].cell.full
+    if full.dtype.kind != "f" and name in ("max", "min"):
+        return None
+    return of_selected(name, full, arguments[0].cell.mask)

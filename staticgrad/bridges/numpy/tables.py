@@ -1,4 +1,4 @@
-"""The tables of NumPy's functions, and how a call of one becomes that of its entry.
+"""The tables of NumPy's functions, and how a call of one becomes that of its entry: arguments, operands and results.
 
     UFUNCS      by name: a function of tensors in the dtypes of the loop that NumPy chooses
     FUNCTIONS   by path (``numpy.sum``): a function of tensors in the place of arrays
@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
 from typing import Any, TypeVar
 
 import numpy as np
 
+from staticgrad.base.errors import GraphError
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.numpy.array import TracedArray
-from staticgrad.graph.graph import Tensor
+from staticgrad.bridges.numpy.array import TracedArray, arrays_in, known, traced
+from staticgrad.bridges.numpy.cells import check_dtype
+from staticgrad.bridges.numpy.trace import current
+from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,26 +99,27 @@ def apply(entry: Callable[..., Any], function: Any, arguments: Sequence[Any], na
         Unconverted: the call has an argument that the entry does not take.
     """
     theirs, ours = _signature(function), _signature(entry)
-    if theirs is None or ours is None:  # functions in C say no signature before NumPy 2.4
+    if ours is None:
         return entry(*arguments, **named)
     operands: list[Any] = []
     options: dict[str, Any] = {}
-    for name, value in theirs.bind(*arguments, **named).arguments.items():
-        kind, default = theirs.parameters[name].kind, theirs.parameters[name].default
-        if kind is Parameter.VAR_POSITIONAL:
-            operands += value
-        elif kind is Parameter.VAR_KEYWORD:
-            options |= value
-        elif value is np._NoValue or value is default or (type(value) is type(default) and value == default):
-            continue
-        elif default is Parameter.empty:
-            operands.append(value)
-        elif name in ours.parameters:
-            options[name] = value
-        elif name not in _UNHEEDED:
-            raise Unconverted(f"the argument {name} is not converted")
-    if not set(options) <= set(ours.parameters):
-        raise Unconverted(f"the argument {(set(options) - set(ours.parameters)).pop()} is not converted")
+    if theirs is None:  # a function in C before NumPy 2.4
+        operands, options = list(arguments), named
+    else:
+        for name, value in theirs.bind(*arguments, **named).arguments.items():
+            kind, default = theirs.parameters[name].kind, theirs.parameters[name].default
+            if kind is Parameter.VAR_POSITIONAL:
+                operands += value
+            elif kind is Parameter.VAR_KEYWORD:
+                options |= value
+            elif default is Parameter.empty:
+                operands.append(value)
+            elif not (value is np._NoValue or value is default or (type(value) is type(default) and value == default)):
+                options[name] = value
+    others = {name for name in options if name not in ours.parameters}
+    if not others <= _UNHEEDED:
+        raise Unconverted(f"the argument {min(others - _UNHEEDED)} is not converted")
+    options = {name: value for name, value in options.items() if name not in others}
     bound = ours.bind(*operands, **options)
     for name, value in bound.arguments.items():
         bound.arguments[name] = _lifted(ours.parameters[name], value)
@@ -153,6 +157,19 @@ def tensor_of(x: Any) -> Tensor:
     return o.constant(np.asarray(x))
 
 
+def tensor_as(x: Any, dtype: np.dtype) -> Tensor:
+    """An operand as a tensor of the dtype."""
+    if type(x) is TracedArray:
+        return cast(x.tensor(), dtype)
+    value = np.asarray(x).astype(dtype)
+    if value.ndim:
+        return o.constant(value)
+    numbers, key = current().numbers, (get_default_graph(), dtype, value.tobytes())
+    if key not in numbers:
+        numbers[key] = o.constant(value)
+    return numbers[key]  # type: ignore[no-any-return]
+
+
 def has_tensors(x: Any) -> bool:
     """True if something is a tensor, or a sequence with one."""
     return any(map(has_tensors, x)) if isinstance(x, (list, tuple)) else isinstance(x, Tensor)
@@ -178,3 +195,58 @@ def of_selected(name: str, x: Tensor, mask: Tensor, **named: Any) -> Any:
 
 # What elements outside of the mask are to a reduction.
 NEUTRAL = {"sum": 0, "prod": 1, "any": False, "all": True, "mean": 0, "max": -np.inf, "min": np.inf}
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+def paired(result: Any, expected: Any, is_example: bool, what: str) -> Any:
+    """Tensors and the values that NumPy computes as arrays; the dtypes are NumPy's.
+
+    Raises:
+        GraphError: a tensor has another shape than the value.
+    """
+    if isinstance(expected, (tuple, list)):
+        return like(expected, [paired(*pair, is_example, what) for pair in zip(result, expected, strict=True)])
+    if type(result) is TracedArray:
+        return result
+    if result is None:  # a converter's word for what follows from shapes and dtypes
+        return known(expected)
+    if not isinstance(result, Tensor):
+        raise TypeError(f"{what}: expected a tensor of a converter, actual {type(result).__name__}")
+    dtype = np.asarray(expected).dtype
+    if not check_dtype(dtype, what, is_example):
+        return known(expected)
+    result = cast(result, dtype)
+    if result.shape != np.shape(expected):
+        raise GraphError(f"{what}: NumPy gives {dtype.name}{list(np.shape(expected))}, actual {result.type}")
+    if type(expected) is np.ndarray and (expected.base is not None or not expected.flags.writeable):
+        expected = expected.copy()
+    return traced(expected, result, is_example)
+
+
+def all_known(expected: Any, given: Iterable[TracedArray] = ()) -> Any:
+    """Values that depend on no argument as arrays, copied where they lie in the memory of one that is given."""
+    if isinstance(expected, (tuple, list)):
+        return like(expected, [all_known(part, given) for part in expected])
+    if type(expected) is np.ndarray and any(np.may_share_memory(expected, x.value) for x in given):
+        expected = expected.copy()
+    return known(expected)
+
+
+def like(expected: Any, parts: list[Any]) -> Any:
+    """A tuple, named or not, or a list of the kind of another one."""
+    return type(expected)(*parts) if hasattr(expected, "_fields") else type(expected)(parts)
+
+
+def is_example(nest: Any) -> bool:
+    """True if all traced arrays of a nest have values of an example."""
+    return all(x.is_example for x in arrays_in(list(nest)) if not x.is_known)
+
+
+def of_tensor(x: Any) -> Any:
+    """The array of a tensor that no example has a value for; anything else as it is."""
+    if not isinstance(x, Tensor):
+        return x
+    value = np.ones([int(size) for size in x.shape], x.dtype)
+    return traced(value if value.ndim else value[()], x, False)
