@@ -151,6 +151,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "axes that are kept": (lambda m: (
         np.ptp(m, axis=1, keepdims=True), np.average(m, axis=0, keepdims=True), np.median(m, (0, 1), keepdims=True),
         np.atleast_2d(m[0], m[1])[1], np.average(m, axis=1, weights=m[0] ** 2, returned=True)), (M,)),
+    "named arguments of functions": (lambda m: (
+        np.apply_along_axis(lambda v, scale: v * scale, 0, m, scale=2.0),
+        np.piecewise(m, [m > 0], [lambda v, power: v**power, 1.0], power=2)), (M,)),
+    "infinities": (lambda a: (np.isposinf(1 / (a - a[0])), np.isneginf(-a), np.nansum(a), np.nanprod(a)), (X,)),
     "weighted polynomials": (lambda a: np.polyfit(a, a**3, 2, w=np.abs(a)), (X,)),
     "triangles": (lambda a: (
         np.linalg.eigh(np.triu(a), UPLO="U")[0], linalg.eigh(np.triu(a), lower=False)[0],

@@ -116,7 +116,8 @@ def apply(entry: Callable[..., Any], function: Any, arguments: Sequence[Any], na
                 operands.append(value)
             elif not (value is np._NoValue or value is default or (type(value) is type(default) and value == default)):
                 options[name] = value
-    others = {name for name in options if name not in ours.parameters}
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in ours.parameters.values())
+    others = set() if takes_any else set(options) - set(ours.parameters)
     if not others <= _UNHEEDED:
         raise Unconverted(f"the argument {min(others - _UNHEEDED)} is not converted")
     options = {name: value for name, value in options.items() if name not in others}
