@@ -184,21 +184,6 @@ class TracedArray:
     def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
 
-    def fill(self, number: Any) -> None:
-        self[...] = number
-
-    def sort(self, axis: int = -1, kind: Any = None, **_: Any) -> None:
-        """Sort in place."""
-        self[...] = call(np.sort, self, axis)
-
-    def partition(self, kth: Any, axis: int = -1, **_: Any) -> None:
-        """Sort in place, which is a partition too."""
-        self.sort(axis)
-
-    def argpartition(self, kth: Any, axis: int = -1, **_: Any) -> Any:
-        """The places of the sorted elements, which are a partition too."""
-        return self.argsort(axis)
-
     def __array_wrap__(self, x: Any, *_: Any) -> Any:
         return x
 

@@ -62,6 +62,14 @@ _METHODS = """
 """
 for _name in _METHODS.split():
     setattr(TracedArray, _name, _function(getattr(np, _name)))
+_IN_PLACE: dict[str, Callable[..., Any]] = {  # sorted elements are a partition too
+    "fill": lambda x, number: x.__setitem__(..., number),
+    "sort": lambda x, axis=-1, **_: x.__setitem__(..., call(np.sort, x, axis)),
+    "partition": lambda x, kth, axis=-1, **_: x.sort(axis),
+    "argpartition": lambda x, kth, axis=-1, **_: x.argsort(axis),
+}
+for _name, _method in _IN_PLACE.items():
+    setattr(TracedArray, _name, _method)
 
 
 class NumpyNamespace:
