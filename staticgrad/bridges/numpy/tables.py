@@ -93,7 +93,7 @@ def without_out(function: Any, arguments: list[Any], named: dict[str, Any]) -> t
 
 
 def apply(entry: Callable[..., Any], function: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-    """What an entry gives for the arguments of a call of NumPy's function.
+    """The result of an entry for the arguments of a call of NumPy's function.
 
     Raises:
         Unconverted: the call has an argument that the entry does not take.
