@@ -46,7 +46,7 @@ from staticgrad.graph.hooks import (
     add_hook,
     note_change,
 )
-from staticgrad.graph.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.graph.optable import FUNCTIONS, NO_ATTRIBUTES, Op, with_python_integers
 from staticgrad.graph.scopes import scope
 
 if TYPE_CHECKING:
@@ -945,6 +945,8 @@ class Graph(metaclass=hints.Answering):
         if self.finalized:
             raise GraphError(f"{op.name}: {self.why_final(inputs)}")
         inputs = tuple([x if x.op.graph is self else self.adopt(x, op.name) for x in inputs])
+        if attrs is not NO_ATTRIBUTES:
+            attrs = with_python_integers(attrs)
         if types is None:
             types = result_types(op.infer, attrs, [x.type for x in inputs])
         with self._lock:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -48,6 +49,33 @@ class NoAttributes:
 
 
 NO_ATTRIBUTES = NoAttributes()
+
+
+A = TypeVar("A")
+
+
+def with_python_integers(attrs: A) -> A:
+    """Attributes with Python's integers in the place of NumPy's, also in tuples and in attributes of attributes;
+    ``attrs`` itself where there are none. The compiler asks of integers what NumPy's do not know (``bit_length``)."""
+    changed: dict[str, Any] = {}
+    for name in getattr(attrs, "__dataclass_fields__", ()):
+        value = getattr(attrs, name)
+        if type(value) not in _PLAIN and (new := _python(value)) is not value:
+            changed[name] = new
+    made: Any = replace(attrs, **changed) if changed else attrs  # type: ignore[type-var]
+    return cast(A, made)
+
+
+_PLAIN = {int, bool, float, str, type(None)}
+
+
+def _python(value: Any) -> Any:
+    if type(value) is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        new = tuple([_python(part) for part in value])
+        return new if any(a is not b for a, b in zip(new, value)) else value
+    return int(value) if isinstance(value, np.integer) else with_python_integers(value)
 
 
 A_co = TypeVar("A_co", covariant=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.base.errors import GraphError
-from staticgrad.base.types import normalize_axis
+from staticgrad.base.types import integers, normalize_axis
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import TensorLike
 from staticgrad.graph.optable import FUNCTIONS, public
@@ -96,7 +96,7 @@ def gradient(
         array([2., 3., 5., 6.], dtype=float32)
     """
     (tensor,) = accepted("gradient", FLOAT, f)
-    axes = range(tensor.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    axes = range(tensor.ndim) if axis is None else integers(axis, "gradient: axis")
     places = [normalize_axis(one, tensor.ndim, "gradient") for one in axes]
     steps = list(spacing) * (len(places) if len(spacing) == 1 else 1) or [1.0] * len(places)
     if len(steps) != len(places) or edge_order not in (1, 2):

@@ -225,7 +225,7 @@ def histogram(
     o = FUNCTIONS
     (tensor,) = accepted("histogram", FLOAT, x)
     (values,) = widened([o.reshape(tensor, (-1,))])
-    if isinstance(bins, int):
+    if isinstance(bins, int | np.integer):
         edges, bin_ = _uniform(values, integer(bins, "histogram: bins", 1), range)
     else:
         (edges,) = widened([lift(bins)])
@@ -280,7 +280,7 @@ def average(x: TensorLike, axis: Axis = None, weights: TensorLike | None = None,
     if weights is None:
         return o.mean(x, axis=axis, keepdims=keepdims)
     tensor, factors = accepted("average", FLOAT, x, weights)
-    if factors.ndim == 1 and isinstance(axis, int):
+    if factors.ndim == 1 and isinstance(axis, int | np.integer):
         place = normalize_axis(axis, tensor.ndim, "average")
         factors = o.reshape(factors, tuple(-1 if i == place else 1 for i in range(tensor.ndim)))
 

@@ -474,3 +474,16 @@ def test_topk_refuses_more_elements_than_there_are(g: sg.Graph) -> None:
     y = sg.topk(x, 2)[0]
     with pytest.raises(sg.GraphError, match="topk: expected k of 0 to 1"):
         sg.Session(g).run(y, {x: [1.0]})
+
+
+def test_numbers_of_bins_and_axes_may_be_numpy_integers() -> None:
+    """A number of bins was taken for edges, an axis for a sequence of axes."""
+    with sg.Graph() as graph:
+        x = sg.constant(np.arange(12.0).reshape(3, 4))
+        counts, _ = sg.histogram(x, np.int64(3))
+        slopes = sg.gradient(x, axis=np.int64(1))
+        mean = sg.average(x, axis=np.int64(1), weights=[1.0, 0.0, 0.0, 1.0])
+    found = sg.Session(graph).run([counts, slopes, mean])
+    np.testing.assert_array_equal(found[0], [4, 4, 4])
+    np.testing.assert_array_equal(found[1], np.ones((3, 4)))
+    np.testing.assert_array_equal(found[2], [1.5, 5.5, 9.5])

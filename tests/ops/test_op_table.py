@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -29,7 +29,7 @@ import staticgrad as sg
 from staticgrad.base.types import float64
 from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.graph.graph import Graph, Tensor
-from staticgrad.graph.optable import OPS, Op, Role, register
+from staticgrad.graph.optable import FUNCTIONS, OPS, Op, Role, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
@@ -125,6 +125,58 @@ def test_edge_values_empty_and_strided(op: Op, target: str, monkeypatch: pytest.
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
 def test_derivatives_agree_with_finite_differences_and_each_other(op: Op) -> None:
     check_derivatives(op)
+
+
+# -- NumPy's integers --------------------------------------------------------------------------------------------------
+
+
+def with_numpy_integers(value: Any) -> Any:
+    """Attributes with NumPy's integers in the place of Python's."""
+    if type(value) is int:
+        return np.int64(value)
+    if type(value) is tuple:
+        return tuple(map(with_numpy_integers, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: with_numpy_integers(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def holds_numpy_integers(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(holds_numpy_integers, value))
+    if is_dataclass(value):
+        return any(holds_numpy_integers(getattr(value, f.name)) for f in fields(value))
+    return isinstance(value, np.integer)
+
+
+def test_attributes_and_sizes_given_as_numpy_integers_become_python_s() -> None:
+    seen = 0
+    for op in TESTED:
+        for case in op.cases:
+            given = replace(case, attrs=with_numpy_integers(case.attrs))
+            graph = Graph()
+            dtype = float64 if float64 in typed(op) else typed(op)[0]
+            _, ys = declare(graph, op, given, dtype)
+            assert ys[0].op.attrs == case.attrs
+            assert not holds_numpy_integers(ys[0].op.attrs), op.name
+            assert not any(holds_numpy_integers(y.shape) for y in ys), op.name
+            seen += holds_numpy_integers(given.attrs)
+    assert seen > 100
+
+
+def test_a_pool_whose_sizes_are_numpy_integers_is_compiled() -> None:
+    """The compiler asked NumPy's integers for their ``bit_length``, which they do not have."""
+    o, graph = FUNCTIONS, Graph()
+    with graph:
+        x = sg.placeholder((1, 1, 5, 7))
+        op = OPS["max_pool2d"]
+        y = graph.add(op, [x], with_numpy_integers(op.cases[0].attrs)).outputs[0]
+        z = o.pad_with(y, (np.int64(0),) * 4, (np.int64(1),) * 4, (np.int64(1),) * 4)
+        slope = sg.gradients(sg.sum(z * z), x)
+    given = np.arange(35, dtype=np.float32).reshape(1, 1, 5, 7)
+    found = sg.Session(graph).run([z, slope], {x: given})
+    assert found[0].shape == z.shape
+    assert found[1][0].sum() == 2 * found[0].sum()
 
 
 def test_every_op_says_what_the_compiler_may_do_with_it() -> None:
