@@ -77,11 +77,11 @@ def equal(got: Sequence[Outcome], want: Sequence[Outcome], sizes: Sequence[Sizes
             assert same, f"{what}: at {size} result {number}, error {relative_error(x, y):.2e}"
 
 
-def check(seed: int, patch: pytest.MonkeyPatch) -> list[RangeError]:
+def check(seed: int, patch: pytest.MonkeyPatch, *, families: bool = False) -> list[RangeError]:
     """Try one program at some sizes; what was refused is returned."""
     for name, value in setting(seed).items():
         patch.setenv(name, value)
-    case = random_sizes(seed)
+    case = random_sizes(seed, families=families)
     with case.graph:
         slopes = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
     fetches, sizes, what = [case.results, case.loss, slopes, case.train], case.sizes, f"seed {seed} {setting(seed)}"
@@ -153,6 +153,15 @@ def test_ranges_give_what_exact_programs_give(seeds: Sequence[int]) -> None:
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", sg.RecompileWarning)
             check(seed, patch)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of means and variances at size 0
+@pytest.mark.parametrize("seeds", chunks(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_ranges_of_functions_with_options_give_what_exact_programs_give(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", sg.RecompileWarning)
+            check(200_000 + seed, patch, families=True)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of means and variances at size 0

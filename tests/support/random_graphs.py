@@ -38,6 +38,7 @@ class Maker:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.pool: list[Tensor] = []
+        self.feeds: dict[Tensor, Array] = {}
 
     def pick(self, test: Callable[[Tensor], bool] = lambda x: True) -> Tensor | None:
         found = [x for x in self.pool if test(x)]
@@ -157,7 +158,6 @@ class Maker:
 
     def leaves(self, count: int, dtype: np.dtype) -> tuple[list[Tensor], dict[Tensor, Array]]:
         """The first of the pool: variables and placeholders, which require gradients, with what is fed."""
-        feeds = dict[Tensor, Array]()
         for _ in range(count):
             shape = SHAPES[self.number(len(SHAPES))]
             value = self.rng.normal(size=shape).astype(dtype)
@@ -165,9 +165,9 @@ class Maker:
                 self.pool.append(sg.Variable(value))
             else:
                 x = sg.placeholder(shape, dtype, requires_grad=True)
-                feeds[x] = value
+                self.feeds[x] = value
                 self.pool.append(x)
-        return list(self.pool), feeds
+        return list(self.pool), self.feeds
 
     def matrix(self) -> Tensor | None:
         """A tensor of two axes or more, none of which is long."""

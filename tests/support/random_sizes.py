@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import staticgrad as sg
 from staticgrad.base.extents import range_of
 from staticgrad.base.types import Bindings, Size, Symbol, bind, stretches, symbols_of
 from staticgrad.graph.graph import Graph, Tensor
+from support.random_families import of_a_family
 from support.random_graphs import Array, Maker, depends_on_any
 from support.sampling import rng_for
 from support.targets import EVERY
@@ -384,7 +386,7 @@ class SizeMaker(Maker):
         axis = self.number(x.ndim)
         return self.one_of(
             lambda: sg.sort(x, axis=axis, descending=self.number(2) == 1),
-            lambda: sg.topk(x, self.number(1, 3), axis)[0],
+            lambda: sg.topk(x, min(self.number(1, 3), self.probed(x.shape[axis], 1)), axis)[0],
             lambda: sg.take_along_axis(x * 0.5, sg.argsort(x, axis=axis), axis=axis),
             lambda: self.squash(sg.cumulative_sum(x, axis=axis, include_initial=self.number(2) == 1)),
             lambda: sg.cumulative_prod(self.squash(x), axis=axis),
@@ -476,11 +478,12 @@ class SizeMaker(Maker):
             return self.squash(sg.jvp(loss, [x], [sg.cos(x)])[0])
         return self.squash(sg.gradients(loss, x, unconnected_gradients="zero")[0])
 
-    def grow_with_sizes(self, count: int) -> None:
+    def grow_with_sizes(self, count: int, families: bool = False) -> None:
         makers = 2 * [self.unary, self.binary, self.reduction, self.view, self.network, self.arrangement]
         makers += 2 * [self.images, self.product, self.indexed, self.loop]
         makers += [self.view, self.matmul, self.attention, self.vectorized, self.derived]
         makers += [self.random] if self.number(4) == 0 else []
+        makers += [partial(of_a_family, self)] * len(makers) if families else []
         for _ in range(count):
             maker = makers[self.number(len(makers))]
             self.add(*self.twice(maker) if self.rng.random() < 0.1 else [maker()])
@@ -492,8 +495,13 @@ class SizeMaker(Maker):
                 self.pool.append(y)
 
 
-def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64) -> RandomSizes:
-    """A graph of a few random ops over leaves of open sizes, with a loss and now and then an update."""
+def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64, families: bool = False) -> RandomSizes:
+    """A graph of a few random ops over leaves of open sizes, with a loss and now and then an update.
+
+    Args:
+        families: half of the ops are functions of families, with their options; consecutive seeds begin with
+            consecutive families.
+    """
     maker = SizeMaker(seed, dtype)
     rng, graph = maker.rng, Graph()
     with graph:
@@ -501,7 +509,9 @@ def random_sizes(seed: int, *, ops: int = 10, dtype: np.dtype = sg.float64) -> R
         if not any(maker.names):
             leaves.append(maker.fed_with([maker.dims[0], 6], [0, None], "floats", 0))
         maker.pool = list(leaves)
-        maker.grow_with_sizes(maker.number(2, ops + 1))
+        if families:
+            maker.add(of_a_family(maker, seed))
+        maker.grow_with_sizes(maker.number(2, ops + 1), families)
         made = maker.pool[len(leaves) :] or maker.pool
         results = [made[int(i)] for i in rng.choice(len(made), size=min(len(made), 3), replace=False)]
         loss = sg.constant(np.array(0.0, dtype))
