@@ -110,3 +110,15 @@ def test_a_tape_reads_operands_alone() -> None:
     tape.backward(y)
     with pytest.raises(sg.BuffersFreedError):
         tape.backward(y)
+
+
+@pytest.mark.parametrize("dtype", [sg.float32, sg.bool])
+def test_a_mask_of_no_keys_masks_nothing(dtype: Any) -> None:
+    """The maximum of a row of scores was asked for, of which there were none."""
+    with sg.Graph() as graph:
+        q, mask = sg.placeholder((3, 4)), sg.constant(np.zeros((3, 0), dtype))
+        y = sg.nn.scaled_dot_product_attention(q, sg.zeros((0, 4)), sg.zeros((0, 2)), mask)
+        slope = sg.gradients(sg.sum(y), q)
+    found = sg.Session(graph).run([y, slope], {q: np.ones((3, 4), np.float32)})
+    np.testing.assert_array_equal(found[0], np.zeros((3, 2)))
+    np.testing.assert_array_equal(found[1][0], np.zeros((3, 4)))

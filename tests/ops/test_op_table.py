@@ -6,6 +6,7 @@ All cases of an op and dtype share one program. A test at the end proves that no
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from support.op_cases import (
     declare,
     edge_ops,
     typed,
+    varied,
 )
 from support.sampling import EDGES, Array, operand_dtypes, operands, relative_error
 from support.selection import rotating
@@ -29,7 +31,7 @@ import staticgrad as sg
 from staticgrad.base.types import float64
 from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.graph.graph import Graph, Tensor
-from staticgrad.graph.optable import FUNCTIONS, OPS, Op, Role, register
+from staticgrad.graph.optable import FUNCTIONS, OPS, Case, Op, Role, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
@@ -125,6 +127,57 @@ def test_edge_values_empty_and_strided(op: Op, target: str, monkeypatch: pytest.
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
 def test_derivatives_agree_with_finite_differences_and_each_other(op: Op) -> None:
     check_derivatives(op)
+
+
+# -- empty axes --------------------------------------------------------------------------------------------------------
+
+# Ops whose rules trust the functions that declare them: pools refuse windows that do not fit, norms ask for
+# elements, a scatter broadcasts its updates.
+TRUSTING = {"window", "spectral_norm_slope", "extreme_with_place"}
+
+
+def emptied(op: Op) -> list[Case]:
+    """The cases of an op with all axes of one size emptied; of elementwise ones also without axes."""
+    found: dict[Any, Case] = {}
+    for case in op.cases:
+        shapes = {tuple(tuple(0 if s == size else s for s in shape) for shape in case.shapes)
+                  for size in {s for shape in case.shapes for s in shape}}  # fmt: skip
+        shapes |= {((),) * len(case.shapes)} if op.elementwise else set()
+        for own in sorted(shapes):
+            indices = [i for i, d in enumerate(case.dtypes or ()) if d is not None and d.kind == "i"]
+            if any(math.prod(own[i]) for i in indices) and not math.prod(own[0]):
+                continue  # indices of no elements
+            found[repr((own, case.attrs))] = replace(case, shapes=own, prepared=None)
+    return list(found.values())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of means and variances of nothing
+@pytest.mark.parametrize(("op", "target"), on_some_target([op for op in TESTED if op.name not in TRUSTING]), ids=named)
+def test_empty_axes_are_refused_when_declared_or_computed(op: Op, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: dict[str, list[Tensor]] = {}
+    dtype = float64 if float64 in typed(op) else typed(op)[0]
+    for case in emptied(op):
+        try:
+            xs, ys = declare(graph, op, case, dtype)
+        except sg.GraphError:
+            continue
+        feeds.update(zip(xs, operands(op, case, dtype), strict=True))
+        slopes: list[Tensor] = []
+        moving, floating = [xs[i] for i in varied(case)], [y for y in ys if y.dtype == float64]
+        if moving and floating and dtype == float64 and op.differentiable and op.name != "slice":
+            with graph:
+                weights = [sg.ones(y.shape, dtype=float64) for y in floating]
+                slopes = sg.gradients(floating, moving, weights, unconnected_gradients="zero")
+        fetches[f"{case.shapes} {case.attrs}"] = [*ys, *slopes]
+    if fetches:
+        compiled, reference = both(graph, fetches, feeds, monkeypatch)
+        for name in fetches:
+            for got, want in zip(compiled[name], reference[name], strict=True):
+                error = relative_error(got, want, floor=1e-4)
+                assert error <= 1e-10 * op.tolerance, f"{op.name} {name}: {got} expected {want}"
 
 
 # -- NumPy's integers --------------------------------------------------------------------------------------------------

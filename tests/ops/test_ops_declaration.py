@@ -403,3 +403,18 @@ def test_the_namespace_says_what_its_functions_give() -> None:
     others = {name: f"Callable[..., {annotation}]" for name, annotation in given.items() if annotation != "Tensor"}
     others = {name: re.sub(r"\b[TRCY]\b", "Any", others[name]).replace("[P,", "[...,") for name in others}
     assert Namespace.__annotations__ == others
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_loss_over_no_classes_is_refused_when_it_is_declared(smoothing: float) -> None:
+    """With label smoothing its derivative divided by zero, outside of any message."""
+    with pytest.raises(sg.GraphError, match="expected at least one class"):
+        sg.nn.cross_entropy(f32(2, 0), of(sg.int64, 2), label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize(("ord", "which"), [(2, "largest"), (-2, "smallest")])
+def test_the_extreme_singular_value_of_nothing_is_refused_when_it_is_declared(ord: int, which: str) -> None:
+    """The refusal came from the first run, and spoke of a maximum that the user had not asked for."""
+    with pytest.raises(sg.GraphError, match=f"no {which} singular value of matrices without elements"):
+        sg.linalg.matrix_norm(f32(3, 0), ord=ord)
+    assert sg.linalg.matrix_norm(f32(3, 0), ord="nuc").shape == ()

@@ -307,6 +307,8 @@ def _norm_slope_rule(o: Namespace, node: Primal[SpectralNormAttributes], t: Tens
 
 def _norm_type(attrs: SpectralNormAttributes, a: TensorType) -> TensorType:
     fixed_sizes("spectral_norm", a)
+    if attrs.values != "all" and 0 in a.shape[-2:]:
+        raise GraphError(f"matrix_norm: there is no {attrs.values} singular value of matrices without elements: {a}")
     return TensorType(a.shape[:-2], a.dtype)
 
 

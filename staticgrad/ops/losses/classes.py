@@ -43,6 +43,8 @@ class ClassLossAttributes:
 def _class_type(what: str) -> Callable[..., TensorType]:
     def infer(attrs: ClassLossAttributes, x: TensorType, target: TensorType, *weight: TensorType) -> TensorType:
         classes = x.shape[attrs.axis]
+        if classes == 0:
+            raise GraphError(f"{what}: expected at least one class, actual {x} with classes along axis {attrs.axis}")
         rows = (*x.shape[: attrs.axis], *x.shape[attrs.axis + 1 :])
         expected: Shape = x.shape if is_floating(target.dtype) else rows
         if target.ndim != len(expected):

@@ -68,7 +68,7 @@ def _weights(
         places = o.iota((rows, 1), 0, dtype=int32)
         seen = o.greater_equal(o.add(places, first) if first else places, o.iota((1, columns), 1, dtype=int32))
         scores = o.where(seen, scores, -math.inf)
-    if mask is None:
+    if mask is None or k.shape[-2] == 0:
         return o.softmax(scores, -1)
     scores = o.where(mask, scores, -math.inf) if mask.dtype == bool_ else o.add(scores, mask)
     blind = o.equal(o.max(o.stop_gradient(scores), axis=-1, keepdims=True), -math.inf)
