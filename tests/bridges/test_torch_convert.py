@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -456,6 +457,19 @@ def test_core_aten_is_converted_but_for_complex_numbers_and_shapes_by_values() -
     missing = core_names() - set(CONVERTERS)
     written_in_place = {"resize_", "sym_is_contiguous"}  # they do not come through functionalization
     assert missing - written_in_place == {"_fft_c2r", "_fft_r2c", "nonzero"}
+
+
+def test_a_converter_names_only_arguments_that_pytorch_has() -> None:
+    entries: dict[Any, list[str]] = {}
+    for name, converter in CONVERTERS.items():
+        if hasattr(converter, "__wrapped__"):  # bound to the schema by the names of its parameters
+            entries.setdefault(converter, []).append(name)
+    for converter, names in entries.items():
+        packets = [getattr(torch.ops.aten, name, None) or getattr(torch.ops.prims, name) for name in names]
+        schemas = [getattr(packet, overload)._schema for packet in packets for overload in packet.overloads()]
+        known = {"x" if a.name in ("self", "input") else a.name for schema in schemas for a in schema.arguments}
+        assert set(inspect.signature(converter).parameters) - {"at"} <= known, names
+    assert len(entries) > 100
 
 
 class Loops(nn.Module):

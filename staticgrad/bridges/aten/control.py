@@ -40,7 +40,7 @@ def cond(scope: SourceScope, node: fx.Node) -> list[Any]:
 def while_loop(scope: SourceScope, node: fx.Node) -> list[Any]:
     at = AtenCall(scope, node)
     condition, body = _bodies(at)
-    state, others = (at.value(argument) for argument in node.args[2:4])
+    state, others = (list(at.value(argument)) for argument in node.args[2:4])
     return [o.while_loop(lambda s: o.reshape(condition([*s, *others])[0], ()), lambda s: body([*s, *others]), state)]
 
 
@@ -48,7 +48,7 @@ def while_loop(scope: SourceScope, node: fx.Node) -> list[Any]:
 def scan(scope: SourceScope, node: fx.Node) -> list[Any]:
     at = AtenCall(scope, node)
     (body,) = _bodies(at)
-    first, rows, others = (at.value(argument) for argument in node.args[1:4])
+    first, rows, others = (list(at.value(argument)) for argument in node.args[1:4])
 
     def turn(carry: list[Tensor], row: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         results = body([*carry, *row, *others])
@@ -62,5 +62,5 @@ def scan(scope: SourceScope, node: fx.Node) -> list[Any]:
 def map_(scope: SourceScope, node: fx.Node) -> list[Any]:
     at = AtenCall(scope, node)
     (body,) = _bodies(at)
-    rows, others = (at.value(argument) for argument in node.args[1:3])
+    rows, others = (list(at.value(argument)) for argument in node.args[1:3])
     return [o.map(lambda row: body([*row, *others]), rows)]

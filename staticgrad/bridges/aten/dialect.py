@@ -1,22 +1,27 @@
 """The dialect of ATen: how a program that ``torch.export`` gives is read.
 
 A node is a call of a graph of ``torch.fx`` and is itself the variable of its result; where this is a tuple, calls of
-``getitem`` take it apart. A converter is a function of the arguments of its op under their names in the op's schema
-(``x`` where the schema says ``self`` or ``input``). An argument of the schema that it does not name has
-to have its default value, unless it only says where and how PyTorch keeps a tensor (``IGNORED``). A first parameter
-``at`` is the call: the dtype and shape that PyTorch declares, and the scope.
+``getitem`` take it apart. ``AtenCall.arguments`` binds it to the op's schema, which gives names (``x`` where it says
+``self`` or ``input``), order and defaults; lists are tuples, and what only says where and how PyTorch keeps a tensor or
+computes (``IGNORED``) is left out. There are two kinds of entries, each for all overloads of an op:
 
-Overloads of an op share a converter. PyTorch's rule of promotion is ``AtenCall.common``: numbers give way to tensors
-without dimensions, and these to others, unless their kind (bool, integer, float) is higher.
+- ``direct``: a function here takes the arguments in the schema's order, after one of few preparations;
+- ``converts``, ``entries``: a function takes those arguments of the schema that its parameters name; None stands for
+  one that an overload does not have. Another argument has to have its default value. A first parameter ``at`` is the
+  call: the dtype and shape that PyTorch declares, and the scope.
+
+PyTorch's rule of promotion is ``AtenCall.common``: numbers give way to tensors without dimensions, and these to others,
+unless their kind (bool, integer, float) is higher.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,23 +33,20 @@ from staticgrad.bridges.arrays import as_tensor, cast
 from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.torch import DTYPES, TORCH
 from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
 
+BOOL, INT64 = np.dtype(bool), np.dtype(np.int64)
 CONVERTERS = Converters()
 F = TypeVar("F", bound=Callable[..., Any])
 IGNORED = frozenset({
-    "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse", "sparse_grad",
-    "cudnn_enabled", "cudnn_enable", "generator", "half_to_float", "compute_mode",
+    "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse", "sparse_grad",
+    "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic", "allow_tf32", "generator", "half_to_float",
+    "compute_mode", "output_mask", "check_errors",
 })  # fmt: skip
+REDUCTIONS = ("none", "mean", "sum")  # of losses, by PyTorch's numbers
 COMPARISONS = (
-    operator.eq,
-    operator.ne,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-    operator.and_,
-    torch.sym_not,
-)
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_, torch.sym_not,
+)  # fmt: skip
 # Sizes are computed by Python's operators, of numbers and of open sizes alike.
 ON_SIZES = (
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.truediv,
@@ -103,15 +105,31 @@ class AtenCall:
         return operand.meta["val"]
 
     def value(self, argument: Any) -> Any:
-        """The value of an argument: constants that are known as tensors, lists as lists."""
+        """The value of an argument: constants that are known as tensors, lists as tuples."""
         if isinstance(argument, fx.Node):
             value = self.scope.value(argument)
             return self.scope.tensor(argument) if isinstance(value, np.ndarray) else value
         if isinstance(argument, (list, tuple)):
-            return [self.value(each) for each in argument]
+            return tuple(self.value(each) for each in argument)
         if isinstance(argument, slice):
             return slice(*map(self.value, (argument.start, argument.stop, argument.step)))
         return argument
+
+    def arguments(self) -> dict[str, tuple[Any, bool]]:
+        """The arguments by their names, in the schema's order, and of each whether it has its default value."""
+        found = {}
+        for place, argument in enumerate(self.node.target._schema.arguments):
+            default = argument.default_value if argument.has_default_value() else None
+            given = (
+                self.node.args[place] if place < len(self.node.args) else self.node.kwargs.get(argument.name, default)
+            )
+            value = self.value(given)
+            if argument.name == "reduction" and isinstance(value, int):
+                value = REDUCTIONS[value]
+            if argument.name not in IGNORED:
+                name = "x" if argument.name in ("self", "input") else argument.name
+                found[name] = value, argument.has_default_value() and given == default
+        return found
 
     def known(self, number: int, what: str) -> Any:
         """The value of an operand that is known when the program is converted; ``what`` depends on it.
@@ -172,13 +190,19 @@ def converts(*names: str) -> Callable[[F], F]:
     """A decorator: the converter of all overloads of the ops of these names, as the module's text says."""
 
     def enter(function: F) -> F:
-        parameters = inspect.signature(function).parameters
-        takes_call = next(iter(parameters), None) == "at"
+        parameters = list(inspect.signature(function).parameters)
+        takes_call = parameters[:1] == ["at"]
+        wanted = parameters[takes_call:]
 
+        @functools.wraps(function)
         def converter(scope: SourceScope, node: fx.Node) -> list[Any]:
             at = AtenCall(scope, node)
-            given = bound(at, parameters)
-            return [function(at, **given) if takes_call else function(**given)]
+            given = at.arguments()
+            for name, (value, is_default) in given.items():
+                if name not in wanted and not is_default:
+                    raise RefusedError(f"{name}={value} is not converted")
+            values = [given[name][0] if name in given else None for name in wanted]
+            return [function(at, *values) if takes_call else function(*values)]
 
         CONVERTERS.enter(*names)(converter)
         return function
@@ -186,33 +210,51 @@ def converts(*names: str) -> Callable[[F], F]:
     return enter
 
 
-def bound(at: AtenCall, parameters: Iterable[str]) -> dict[str, Any]:
-    """The arguments of a call by the names that a converter gives them.
+def entries(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Enter converters, each under the names in its key."""
+    for names, function in table.items():
+        converts(*names.split())(function)
 
-    Raises:
-        RefusedError: an argument has another value than its default, and the converter does not take it.
+
+def direct(prepare: Callable[..., Sequence[Any]], names: str) -> None:
+    """Enter functions here that take the arguments of the schema in its order.
+
+    Args:
+        prepare: ``as_given``, ``in_result``, … : what is done with the operands before.
+        names: of ops; after ``=`` the name of the function here, where it is another one.
     """
-    node, given = at.node, {}
-    takes_rest = "rest" in parameters
-    for place, argument in enumerate(node.target._schema.arguments):
-        name = "x" if argument.name in ("self", "input") else argument.name
-        if place < len(node.args):
-            value = node.args[place]
-        elif argument.name in node.kwargs:
-            value = node.kwargs[argument.name]
-        elif argument.has_default_value():
-            continue
-        else:
-            value = None
-        if name in parameters:
-            given[name] = at.value(value)
-        elif (
-            name not in IGNORED
-            and not takes_rest
-            and not (argument.has_default_value() and value == argument.default_value)
-        ):
-            raise RefusedError(f"{argument.name}={value} is not converted")
-    return given
+    for name, _, own in (entry.partition("=") for entry in names.split()):
+        CONVERTERS.enter(name)(_direct(prepare, own or name))
+
+
+def _direct(prepare: Callable[..., Sequence[Any]], name: str) -> Callable[[SourceScope, fx.Node], list[Any]]:
+    def converter(scope: SourceScope, node: fx.Node) -> list[Any]:
+        at = AtenCall(scope, node)
+        return [getattr(o, name)(*prepare(at, *(value for value, _ in at.arguments().values())))]
+
+    return converter
+
+
+def as_given(at: AtenCall, *xs: Any) -> Sequence[Any]:
+    return xs
+
+
+def in_result(at: AtenCall, *xs: Any) -> Sequence[Any]:
+    """The operands in the dtype of the result, the first one a tensor."""
+    return [at.tensor(xs[0]), *(at.cast(x) for x in xs[1:])]
+
+
+def in_common(at: AtenCall, *xs: Any) -> Sequence[Any]:
+    """The operands in the dtype to which PyTorch promotes theirs."""
+    return at.common(*xs)
+
+
+def as_bools(at: AtenCall, *xs: Any) -> Sequence[Any]:
+    return [as_bool(x) for x in xs]
+
+
+def as_bool(x: Tensor) -> Tensor:
+    return x if x.dtype == BOOL else x != 0
 
 
 def op_key(target: Any) -> Any:
@@ -247,14 +289,6 @@ class _Aten(Dialect):
 
     def constant(self, variable: Any) -> Any:
         return super().constant(variable) if isinstance(variable, fx.Node) else variable
-
-    def dtype(self, meta: Any) -> np.dtype:
-        """The dtype of a tensor of PyTorch's.
-
-        Raises:
-            RefusedError: there is none such here.
-        """
-        return dtype_of_torch(meta.dtype)
 
     def bodies(self, node: fx.Node) -> Iterator[SourceBody]:
         return (body_of(part.graph) for part in parts_of(node))

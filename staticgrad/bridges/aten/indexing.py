@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.arrays import as_tensor, cast
-from staticgrad.bridges.aten.dialect import AtenCall, converts
+from staticgrad.bridges.aten.dialect import BOOL, INT64, AtenCall, converts, entries
 from staticgrad.bridges.aten.views import bounds, in_memory, keyed, places_of
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
-BOOL = np.dtype(bool)
-MODES = {"sum": "add", "prod": "mul", "mean": "mean", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+MODES = {
+    None: "set", "sum": "add", "prod": "mul", "mean": "mean", "amax": "max", "amin": "min", "add": "add",
+    "multiply": "mul",
+}  # fmt: skip
 
 
 def _key(at: AtenCall, indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -35,13 +37,13 @@ def _key(at: AtenCall, indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-@converts("index")
+@converts("index", "_unsafe_index")
 def index_(at: AtenCall, x: Tensor, indices: Sequence[Any]) -> Tensor:
     return x[_key(at, indices)]
 
 
 @converts("index_put", "_unsafe_index_put")
-def index_put(at: AtenCall, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(at: AtenCall, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> Tensor:
     values = cast(values, x.dtype)
     only = [index for index in indices if index is not None]
     if len(only) == 1 and only[0].dtype == BOOL and indices[0] is not None and math.prod(values.shape) == 1:
@@ -49,28 +51,6 @@ def index_put(at: AtenCall, x: Tensor, indices: Sequence[Any], values: Tensor, a
         value = o.reshape(values, ())
         return o.where(mask, x + value if accumulate else value, x)
     return o.scatter(x, _key(at, indices), values, mode="add" if accumulate else "set")
-
-
-@converts("_unsafe_index")
-def unsafe_index(at: AtenCall, x: Tensor, indices: Sequence[Any]) -> Tensor:
-    return index_(at, x, indices)
-
-
-@converts("index_select")
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    return o.take(x, index, axis=dim) if x.ndim else x
-
-
-@converts("take")
-def take(x: Tensor, index: Tensor) -> Tensor:
-    return o.take(o.reshape(x, (-1,)), index, axis=0)
-
-
-@converts("embedding")
-def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False) -> Tensor:
-    if scale_grad_by_freq:
-        raise RefusedError("gradients scaled by frequency are not converted")
-    return o.embedding(indices, weight, padding_idx=padding_idx if padding_idx >= 0 else None)
 
 
 def _within(x: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -81,8 +61,7 @@ def _within(x: Tensor, dim: int, index: Tensor) -> Tensor:
     )
 
 
-@converts("gather")
-def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def _gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.ndim == 0 or index.ndim == 0:
         return o.reshape(o.take(o.reshape(x, (-1,)), o.reshape(index, (-1,)), axis=0), index.shape)
     return o.take_along_axis(_within(x, dim, index), index, axis=dim)
@@ -107,83 +86,47 @@ def written(x: Tensor, dim: int, index: Tensor, src: Any, mode: str, include_sel
     return o.scatter(x, _places(x, dim, index), src, mode=mode, include_self=include_self)
 
 
-@converts("scatter")
+@converts("scatter", "scatter_add", "scatter_reduce")
 def scatter(
-    at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, reduce: Any = None
+    at: AtenCall, x: Tensor, dim: int, index: Tensor, src: Any, value: Any, reduce: Any, include_self: Any
 ) -> Any:
-    mode = "set" if reduce is None else MODES[reduce]
-    return written(x, dim, index, at.tensor(value) if src is None else src, mode)
+    mode = "add" if at.op == "scatter_add" else MODES[reduce]
+    return written(x, dim, index, at.tensor(value) if src is None else src, mode, include_self is not False)
 
 
-@converts("scatter_add")
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    return written(x, dim, index, src, "add")
+def _at(x: Tensor, dim: int, key: Any, values: Any, mode: str = "set", include_self: bool = True) -> Tensor:
+    """x with updates where a key, along one axis, says."""
+    return o.scatter(x, keyed(x.ndim, dim, key), values, mode=mode, include_self=include_self)
 
 
-@converts("scatter_reduce")
-def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    return written(x, dim, index, src, MODES[reduce], include_self)
-
-
-@converts("index_add")
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
-    return o.scatter(x, keyed(x.ndim, dim, index), source if alpha == 1 else source * alpha, mode="add")
-
-
-@converts("index_reduce")
-def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    return o.scatter(x, keyed(x.ndim, dim, index), source, mode=MODES[reduce], include_self=include_self)
-
-
-@converts("put")
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+def _put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
     flat = o.scatter(o.reshape(x, (-1,)), (index,), source, mode="add" if accumulate else "set")
     return o.reshape(flat, x.shape)
 
 
-@converts("index_copy")
-def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return o.scatter(x, keyed(x.ndim, dim, index), source)
-
-
-@converts("index_fill")
-def index_fill(at: AtenCall, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    return o.scatter(x, keyed(x.ndim, dim, index), at.tensor(value))
-
-
-@converts("masked_scatter")
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     mask = o.broadcast_to(mask, x.shape)
-    order = o.cumulative_sum(o.astype(o.reshape(mask, (-1,)), np.dtype(np.int64)), 0) - 1
+    order = o.cumulative_sum(o.astype(o.reshape(mask, (-1,)), INT64), 0) - 1
     flat = o.reshape(source, (-1,))
     chosen = o.take(flat, o.clip(order, 0, flat.shape[0] - 1), axis=0)
     return o.where(mask, o.reshape(chosen, x.shape), x)
 
 
-@converts("select_scatter")
-def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    return o.scatter(x, keyed(x.ndim, dim, index), src)
-
-
-@converts("slice_scatter")
-def slice_scatter(x: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+def _slice_scatter(x: Tensor, src: Tensor, dim: int, start: Any, end: Any, step: int) -> Tensor:
     key = bounds(start, end, step)
-    if key == slice(None, None, 1) or (key.start == 0 and key.stop is None and step == 1):
+    if key.start in (0, None) and key.stop is None and step == 1:
         return o.broadcast_to(src, x.shape)
-    return o.scatter(x, keyed(x.ndim, dim, key), src)
+    return _at(x, dim, key, src)
 
 
-@converts("diagonal_scatter")
-def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def _diagonal_scatter(x: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     moved = o.moveaxis(x, (dim1, dim2), (-2, -1))
     rows = np.arange(max(0, -offset), max(0, -offset) + int(src.shape[-1]))
     return o.moveaxis(o.scatter(moved, (..., rows, rows + offset), src), (-2, -1), (dim1, dim2))
 
 
 @converts("as_strided_scatter")
-def as_strided_scatter(
-    at: AtenCall, x: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None
-) -> Tensor:
+def as_strided_scatter(at: AtenCall, x: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any) -> Tensor:
     flat, first = in_memory(at, x)
     if flat.shape != x.shape and at.meta(0).stride() != at.meta(0).contiguous().stride():
         raise RefusedError("as_strided_scatter of a tensor that is not contiguous is not converted")
@@ -191,22 +134,41 @@ def as_strided_scatter(
     return o.reshape(o.scatter(flat, (places,), src), x.shape)
 
 
-@converts("bucketize")
-def bucketize(at: AtenCall, x: Tensor, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
-    return cast(o.searchsorted(boundaries, cast(x, boundaries.dtype), side="right" if right else "left"), at.dtype)
-
-
-@converts("searchsorted")
+@converts("bucketize", "searchsorted")
 def searchsorted(
-    at: AtenCall, sorted_sequence: Tensor, x: Any, out_int32: bool = False, right: bool = False, side: Any = None
+    at: AtenCall, x: Any, boundaries: Any, sorted_sequence: Any, out_int32: bool, right: bool, side: Any, sorter: Any
 ) -> Tensor:
-    if sorted_sequence.ndim != 1:
-        raise RefusedError("a search in several rows is not converted")
-    values = cast(as_tensor(x), sorted_sequence.dtype)
-    places = o.searchsorted(sorted_sequence, values, side="right" if right or side == "right" else "left")
-    return cast(places, at.dtype)
+    """The places of values among sorted ones: ``bucketize`` calls these boundaries."""
+    edges = boundaries if sorted_sequence is None else sorted_sequence
+    if edges.ndim != 1 or sorter is not None:
+        raise RefusedError("a search in several rows, or in one with an order, is not converted")
+    values = cast(as_tensor(x), edges.dtype)
+    return cast(o.searchsorted(edges, values, side="right" if right or side == "right" else "left"), at.dtype)
 
 
-@converts("nonzero_static")
-def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
+def _nonzero(x: Tensor, size: int, fill_value: int) -> Tensor:
     return o.stack(list(o.nonzero(x, size=size, fill_value=fill_value)), axis=1)
+
+
+entries({
+    "index_select": lambda x, dim, index: o.take(x, index, axis=dim) if x.ndim else x,
+    "take": lambda x, index: o.take(o.reshape(x, (-1,)), index, axis=0),
+    "embedding": lambda weight, indices, padding_idx: o.embedding(
+        indices, weight, padding_idx=padding_idx if padding_idx >= 0 else None
+    ),
+    "gather": _gather,
+    "index_add": lambda x, dim, index, source, alpha: _at(
+        x, dim, index, source if alpha == 1 else source * alpha, "add"
+    ),
+    "index_reduce": lambda x, dim, index, source, reduce, include_self: _at(
+        x, dim, index, source, MODES[reduce], include_self
+    ),
+    "index_copy": lambda x, dim, index, source: _at(x, dim, index, source),
+    "index_fill": lambda at, x, dim, index, value: _at(x, dim, index, at.tensor(value)),
+    "put": _put,
+    "masked_scatter": _masked_scatter,
+    "select_scatter": lambda x, src, dim, index: _at(x, dim, index, src),
+    "slice_scatter": _slice_scatter,
+    "diagonal_scatter": _diagonal_scatter,
+    "nonzero_static": _nonzero,
+})  # fmt: skip

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError
 from staticgrad.base.types import Dim, dim, is_floating
-from staticgrad.bridges.aten.dialect import ATEN, AtenScope, body_of, shape_of
+from staticgrad.bridges.aten.dialect import ATEN, AtenScope, body_of, dtype_of_torch, shape_of
 from staticgrad.bridges.aten.exported import decomposed, export, in_mode, state_of
 from staticgrad.bridges.importer import Objection, RefusedError, SourceType
 from staticgrad.bridges.torch import array_of, tensors_of
@@ -125,7 +125,7 @@ def _placeholder(meta: Any, sizes: dict[str, Any]) -> Any:
     if not isinstance(meta, torch.Tensor):
         return meta
     shape = [size if isinstance(size, int) else _open(size, sizes) for size in meta.shape]
-    return o.placeholder(tuple(shape), ATEN.dtype(meta))
+    return o.placeholder(tuple(shape), dtype_of_torch(meta.dtype))
 
 
 def _open(size: Any, sizes: dict[str, Any]) -> Any:
@@ -168,7 +168,7 @@ def _checked(node: fx.Node, spec: InputSpec, leaf: Any) -> Any:
     meta = _tensor(node)
     if meta is None:
         return leaf
-    declared = SourceType(ATEN.dtype(meta), shape_of(meta))
+    declared = SourceType(dtype_of_torch(meta.dtype), shape_of(meta))
     if isinstance(leaf, torch.Tensor):
         leaf = array_of(leaf)
     x = leaf if isinstance(leaf, Tensor) else o.asarray(leaf, dtype=None if hasattr(leaf, "dtype") else declared.dtype)

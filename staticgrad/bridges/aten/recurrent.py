@@ -11,6 +11,12 @@ from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.nn.layers.recurrent import gru_steps, lstm_steps, plain_steps
 
 Steps = Callable[[Tensor, tuple[Tensor, ...], Sequence[Any], bool], tuple[tuple[Tensor, ...], Tensor]]
+STEPS: dict[str, Steps] = {
+    "lstm": lstm_steps,
+    "gru": gru_steps,
+    "rnn_tanh": lambda *given: plain_steps(*given, o.tanh),
+    "rnn_relu": lambda *given: plain_steps(*given, o.relu),
+}
 
 
 def _weights(params: Sequence[Tensor], has_biases: bool, projected: bool) -> Iterator[list[Any]]:
@@ -42,44 +48,11 @@ def _layers(
     return [o.swapaxes(x, 0, 1) if batch_first else x, *(o.stack(list(states)) for states in zip(*ends))]
 
 
-@converts("lstm")
-def lstm(
-    x: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Tensor]:
-    projected = hx[0].shape[-1] != hx[1].shape[-1]
-    weights = list(_weights(params, has_biases, projected))
-    return _layers(lstm_steps, x, hx, weights, num_layers, dropout if train else 0.0, bidirectional, batch_first)
-
-
-@converts("gru", "rnn_tanh", "rnn_relu")
-def gru(
-    at: AtenCall,
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Tensor]:
-    activation = {"rnn_tanh": o.tanh, "rnn_relu": o.relu}.get(at.op)
-
-    def steps(x: Tensor, first: tuple[Tensor, ...], weights: Sequence[Any], reverse: bool) -> Any:
-        return (
-            gru_steps(x, first, weights, reverse)
-            if activation is None
-            else plain_steps(x, first, weights, reverse, activation)
-        )
-
-    weights = list(_weights(params, has_biases, False))
-    return _layers(steps, x, (hx,), weights, num_layers, dropout if train else 0.0, bidirectional, batch_first)
+@converts("lstm", "gru", "rnn_tanh", "rnn_relu")
+def recurrent(
+    at: AtenCall, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, num_layers: int, dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool,
+) -> list[Tensor]:  # fmt: skip
+    steps, first = STEPS[at.op], hx if at.op == "lstm" else (hx,)
+    weights = list(_weights(params, has_biases, at.op == "lstm" and hx[0].shape[-1] != hx[1].shape[-1]))
+    return _layers(steps, x, first, weights, num_layers, dropout if train else 0.0, bidirectional, batch_first)

@@ -6,228 +6,121 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from staticgrad.bridges.arrays import cast
-from staticgrad.bridges.aten.dialect import AtenCall, converts
-from staticgrad.bridges.aten.elementwise import as_bool
+from staticgrad.bridges.aten.dialect import AtenCall, as_bools, as_given, converts, entries, in_result
+from staticgrad.bridges.aten.views import keyed
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-def axes(x: Tensor, dim: Any) -> Any:
-    """Axes; None and an empty list are all of them."""
-    if x.ndim == 0 or dim is None or dim == []:
-        return None
-    return tuple(dim) if isinstance(dim, list) else dim
+def along(function: Callable[..., Any], x: Tensor, dim: int, *rest: Any, **options: Any) -> Any:
+    """A function along an axis; a tensor without axes is one of a single element."""
+    if x.ndim:
+        return function(x, dim, *rest, **options)
+    found = function(o.reshape(x, (1,)), 0, *rest, **options)
+    return o.reshape(found, ()) if isinstance(found, Tensor) else [o.reshape(y, ()) for y in found]
 
 
-def _kept(x: Tensor, keepdim: bool) -> dict[str, bool]:
-    return {"keepdims": keepdim and x.ndim > 0}
+def reduced(function: Callable[..., Tensor], x: Tensor, dim: Any, keepdim: Any, **options: Any) -> Tensor:
+    """A function over axes; None and an empty list are all of them."""
+    axes = None if x.ndim == 0 or dim == () else dim
+    return function(x, axes, **options, keepdims=bool(keepdim) and x.ndim > 0)
 
 
-@converts("sum")
-def sum_(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    return o.sum(at.cast(x), axes(x, dim), **_kept(x, keepdim), dtype=at.dtype)
+def _enter_reduction(prepare: Callable[..., Any], name: str, own: str) -> None:
+    def converter(at: AtenCall, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
+        return cast(reduced(getattr(o, own), *prepare(at, x), dim, keepdim), at.dtype)
+
+    converts(name)(converter)
 
 
-@converts("mean")
-def mean(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    return o.mean(at.cast(x), axes(x, dim), **_kept(x, keepdim))
+for _prepare, _names in (
+    (in_result, "sum mean prod logsumexp"),
+    (as_bools, "any all"),
+    (as_given, "amax=max amin=min"),
+):
+    for _name, _, _own in (_entry.partition("=") for _entry in _names.split()):
+        _enter_reduction(_prepare, _name, _own or _name)
 
 
-@converts("prod")
-def prod(at: AtenCall, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    return o.prod(at.cast(x), axes(x, dim), **_kept(x, keepdim), dtype=at.dtype)
+@converts("var", "std", "var_mean", "std_mean")
+def var(at: AtenCall, x: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: Any) -> Any:
+    freedom = float(unbiased is not False) if correction is None else float(correction)
+    spread = reduced(o.var if "var" in at.op else o.std, x, dim, keepdim, correction=freedom)
+    return [spread, reduced(o.mean, x, dim, keepdim)] if "mean" in at.op else spread
 
 
-@converts("any")
-def any_(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return o.any(as_bool(x), axes(x, dim), **_kept(x, keepdim))
+@converts("linalg_vector_norm", "norm")
+def vector_norm(at: AtenCall, x: Tensor, ord: Any, p: Any, dim: Any, keepdim: Any) -> Tensor:
+    order = next((n for n in (ord, p) if n is not None), 2)
+    return reduced(o.vector_norm, at.cast(x), dim, keepdim, ord=float(order))
 
 
-@converts("all")
-def all_(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return o.all(as_bool(x), axes(x, dim), **_kept(x, keepdim))
-
-
-@converts("amax")
-def amax(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return o.max(x, axes(x, dim), **_kept(x, keepdim))
-
-
-@converts("amin")
-def amin(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return o.min(x, axes(x, dim), **_kept(x, keepdim))
-
-
-@converts("aminmax")
-def aminmax(x: Tensor, dim: Any = None, keepdim: bool = False) -> list[Tensor]:
-    return [amin(x, dim, keepdim), amax(x, dim, keepdim)]
-
-
-def _chosen(x: Tensor, places: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+def _chosen(x: Tensor, dim: int, places: Tensor, keepdim: Any) -> list[Tensor]:
     """The elements at these places of an axis, of size 1, and the places; the gradient goes to them alone."""
     values = o.take_along_axis(x, places, axis=dim)
     return [values, places] if keepdim else [o.squeeze(y, dim) for y in (values, places)]
 
 
-def _extreme(
-    whole: Callable[..., Tensor], position: Callable[..., Tensor], x: Tensor, dim: int | None, keepdim: bool
-) -> Any:
+@converts("max", "min")
+def extreme(at: AtenCall, x: Tensor, dim: int | None, keepdim: Any, other: Any) -> Any:
+    """Of two tensors, of all elements, or along an axis with the places."""
+    if other is not None:
+        return getattr(o, f"{at.op}imum")(at.tensor(x), at.tensor(other))
     if dim is None:
-        return whole(x)
-    if x.ndim == 0:
-        return [x, o.zeros((), dtype=np.dtype(np.int64))]
-    return _chosen(x, position(x, dim, keepdims=True), dim, keepdim)
+        return getattr(o, at.op)(x)
+    position = getattr(o, f"arg{at.op}")
+    return along(lambda x, dim: _chosen(x, dim, position(x, dim, keepdims=True), keepdim), x, dim)
 
 
-@converts("max")
-def max_(at: AtenCall, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None:
-        return o.maximum(at.tensor(x), at.tensor(other))
-    return _extreme(o.max, o.argmax, x, dim, keepdim)
-
-
-@converts("min")
-def min_(at: AtenCall, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None:
-        return o.minimum(at.tensor(x), at.tensor(other))
-    return _extreme(o.min, o.argmin, x, dim, keepdim)
-
-
-def _position(function: Callable[..., Tensor], x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if x.ndim == 0:
-        return o.zeros((), dtype=np.dtype(np.int64))
+@converts("argmax", "argmin")
+def position(at: AtenCall, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    function = getattr(o, at.op)
     if dim is None:
         place = function(o.reshape(x, (-1,)), 0)
         return o.reshape(place, (1,) * x.ndim) if keepdim else place
-    return function(x, dim, keepdims=keepdim)
-
-
-@converts("argmax")
-def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return _position(o.argmax, x, dim, keepdim)
-
-
-@converts("argmin")
-def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return _position(o.argmin, x, dim, keepdim)
-
-
-@converts("var")
-def var(x: Tensor, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False) -> Tensor:
-    return o.var(x, axes(x, dim), correction=_correction(unbiased, correction), **_kept(x, keepdim))
-
-
-@converts("std")
-def std(x: Tensor, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False) -> Tensor:
-    return o.std(x, axes(x, dim), correction=_correction(unbiased, correction), **_kept(x, keepdim))
-
-
-@converts("var_mean")
-def var_mean(x: Tensor, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False) -> Any:
-    return [var(x, dim, unbiased, correction, keepdim), o.mean(x, axes(x, dim), **_kept(x, keepdim))]
-
-
-@converts("std_mean")
-def std_mean(x: Tensor, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False) -> Any:
-    return [std(x, dim, unbiased, correction, keepdim), o.mean(x, axes(x, dim), **_kept(x, keepdim))]
-
-
-def _correction(unbiased: bool, correction: Any) -> float:
-    return (1.0 if unbiased else 0.0) if correction is None else float(correction)
-
-
-@converts("logsumexp")
-def logsumexp(at: AtenCall, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    return o.logsumexp(at.cast(x), axes(x, dim), **_kept(x, keepdim))
-
-
-@converts("linalg_vector_norm", "norm")
-def vector_norm(
-    at: AtenCall, x: Tensor, ord: Any = None, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
-    order = 2 if ord is None and p is None else p if ord is None else ord
-    return o.vector_norm(at.cast(x), axes(x, dim), ord=float(order), **_kept(x, keepdim))
-
-
-@converts("count_nonzero")
-def count_nonzero(at: AtenCall, x: Tensor, dim: Any = None) -> Tensor:
-    return cast(o.count_nonzero(x, axes(x, dim)), at.dtype)
+    return along(function, x, dim, keepdims=keepdim)
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------
 
 
-@converts("cumsum")
-def cumsum(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    return o.cumulative_sum(at.cast(x), dim, dtype=at.dtype) if x.ndim else at.cast(x)
-
-
-@converts("cumprod")
-def cumprod(at: AtenCall, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    return o.cumulative_prod(at.cast(x), dim, dtype=at.dtype) if x.ndim else at.cast(x)
-
-
-@converts("cummax")
-def cummax(x: Tensor, dim: int) -> list[Tensor]:
-    return _running(o.cummax, x, dim)
-
-
-@converts("cummin")
-def cummin(x: Tensor, dim: int) -> list[Tensor]:
-    return _running(o.cummin, x, dim)
-
-
-def _running(function: Callable[..., Any], x: Tensor, dim: int) -> list[Tensor]:
-    if x.ndim == 0:
-        return [x, o.zeros((), dtype=np.dtype(np.int64))]
-    return list(function(x, dim, return_indices=True))
-
-
-@converts("logcumsumexp")
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    return o.logcumsumexp(x, dim) if x.ndim else x
-
-
-@converts("sort")
-def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: Any = None) -> list[Tensor]:
-    if x.ndim == 0:
-        return [x, o.zeros((), dtype=np.dtype(np.int64))]
+def _sorted(x: Tensor, dim: int, descending: bool) -> list[Tensor]:
     places = o.argsort(x, dim, descending=descending)
     return [o.take_along_axis(x, places, axis=dim), places]
 
 
-@converts("argsort")
-def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: Any = None) -> Tensor:
-    return o.argsort(x, dim, descending=descending)
-
-
-@converts("topk")
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
-    if x.ndim == 0:
-        return [x, o.zeros((), dtype=np.dtype(np.int64))]
-    return list(o.topk(x, k, dim, largest, sorted))
-
-
-@converts("kthvalue")
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
-    places = o.argsort(x, dim)
-    key = (*[slice(None)] * (dim % x.ndim), slice(k - 1, k))
-    return _chosen(x, places[key], dim, keepdim)
+def _smallest(x: Tensor, dim: int, k: int, keepdim: bool) -> list[Tensor]:
+    return _chosen(x, dim, o.argsort(x, dim)[keyed(x.ndim, dim, slice(k - 1, k))], keepdim)
 
 
 @converts("median")
-def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(x: Tensor, dim: int | None, keepdim: Any) -> Any:
     """The lower of the two in the middle; of what has a NaN, NaN."""
     if dim is None:
-        return median(o.reshape(x, (-1,)), 0)[0]
+        return median(o.reshape(x, (-1,)), 0, False)[0]
     size = x.shape[dim]
     if not isinstance(size, int):
         raise RefusedError("the median along an axis of open size is not converted")
-    values, places = kthvalue(x, (size + 1) // 2, dim, keepdim)
+    values, places = _smallest(x, dim, (size + 1) // 2, keepdim)
     if x.dtype.kind != "f":
         return [values, places]
     return [o.where(o.any(o.isnan(x), dim, keepdims=keepdim), math.nan, values), places]
+
+
+entries({
+    "aminmax": lambda x, dim, keepdim: [reduced(function, x, dim, keepdim) for function in (o.min, o.max)],
+    "count_nonzero": lambda at, x, dim: cast(reduced(o.count_nonzero, x, dim, False), at.dtype),
+    "cumsum": lambda at, x, dim: along(o.cumulative_sum, at.cast(x), dim, dtype=at.dtype),
+    "cumprod": lambda at, x, dim: along(o.cumulative_prod, at.cast(x), dim, dtype=at.dtype),
+    "cummax": lambda x, dim: along(o.cummax, x, dim, return_indices=True),
+    "cummin": lambda x, dim: along(o.cummin, x, dim, return_indices=True),
+    "logcumsumexp": lambda x, dim: along(o.logcumsumexp, x, dim),
+    "softmax _softmax special_softmax": lambda at, x, dim: along(o.softmax, at.cast(x), dim),
+    "log_softmax _log_softmax special_log_softmax": lambda at, x, dim: along(o.log_softmax, at.cast(x), dim),
+    "sort": lambda x, dim, descending, stable: along(_sorted, x, dim, descending),
+    "argsort": lambda x, dim, descending, stable: along(_sorted, x, dim, descending)[1],
+    "topk": lambda x, k, dim, largest, sorted: along(lambda x, dim: o.topk(x, k, dim, largest, sorted), x, dim),
+    "kthvalue": lambda x, k, dim, keepdim: along(_smallest, x, dim, k, keepdim),
+})  # fmt: skip
