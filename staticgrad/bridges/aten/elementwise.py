@@ -97,7 +97,7 @@ def _logit(at: AtenCall, x: Tensor, eps: float | None) -> Tensor:
     return o.log(x) - o.log1p(-x)
 
 
-def _elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+def _elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Any:
     if input_scale == 1:
         return _scaled(o.elu(x, alpha), scale)
     return o.where(x > 0, x, o.expm1(o.minimum(x, 0.0) * input_scale) * alpha) * scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ Steps = Callable[[Tensor, tuple[Tensor, ...], Sequence[Any], bool], tuple[tuple[
 STEPS: dict[str, Steps] = {
     "lstm": lstm_steps,
     "gru": gru_steps,
-    "rnn_tanh": lambda *given: plain_steps(*given, o.tanh),
-    "rnn_relu": lambda *given: plain_steps(*given, o.relu),
+    "rnn_tanh": functools.partial(plain_steps, activation=o.tanh),
+    "rnn_relu": functools.partial(plain_steps, activation=o.relu),
 }
 
 

@@ -30,7 +30,8 @@ def reduced(function: Callable[..., Tensor], x: Tensor, dim: Any, keepdim: Any, 
 
 def _enter_reduction(prepare: Callable[..., Any], name: str, own: str) -> None:
     def converter(at: AtenCall, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
-        return cast(reduced(getattr(o, own), *prepare(at, x), dim, keepdim), at.dtype)
+        (x,) = prepare(at, x)
+        return cast(reduced(getattr(o, own), x, dim, keepdim), at.dtype)
 
     converts(name)(converter)
 
@@ -75,7 +76,7 @@ def extreme(at: AtenCall, x: Tensor, dim: int | None, keepdim: Any, other: Any) 
 
 
 @converts("argmax", "argmin")
-def position(at: AtenCall, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def position(at: AtenCall, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     function = getattr(o, at.op)
     if dim is None:
         place = function(o.reshape(x, (-1,)), 0)

@@ -60,7 +60,7 @@ def resized(
     at: AtenCall, x: Tensor, output_size: Any, scale_factors: Any, align_corners: Any, scales: Any, scales_d: Any,
     scales_h: Any, scales_w: Any,
 ) -> Tensor:  # fmt: skip
-    mode = at.op.strip("_").removeprefix("upsample_").removesuffix("_aa")[:-2].replace("_", "-")
+    mode: Any = at.op.strip("_").removeprefix("upsample_").removesuffix("_aa")[:-2].replace("_", "-")
     factors = scale_factors or [s for s in (scales, scales_d, scales_h, scales_w) if s is not None] or None
     corners = None if "nearest" in mode else align_corners
     size = [int(n) for n in at.shape[2:]] if factors is None else None  # type: ignore[arg-type]
