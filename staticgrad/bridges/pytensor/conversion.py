@@ -45,6 +45,21 @@ CONVERTERS = Converters()
 converts = CONVERTERS.enter
 
 
+def entries(table: Mapping[str, Callable[[Any, Any], Any]]) -> None:
+    """Enter converters, each under the classes that its key names."""
+    for names, converter in table.items():
+        converts(*names.split())(converter)
+
+
+def of_tensors(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Enter functions of a node's op and of its operands as tensors."""
+
+    def converter(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        return lambda at, node: function(node.op, *at.tensors(node.inputs))
+
+    entries({names: converter(function) for names, function in table.items()})
+
+
 def key_of(op: Any, table: Mapping[str, Any]) -> str:
     """The name in a table of the op's class, or of the nearest one above it, that PyTensor defines; "" if none is."""
     names = [cls.__name__ for cls in type(op).__mro__ if cls.__module__.partition(".")[0] == "pytensor"]
@@ -241,24 +256,32 @@ def convert(
         translation = Translation(known)
         placeholders: list[Tensor | None] = []
         for number, (variable, shape) in enumerate(zip(inputs, given, strict=True)):
-            if variable in translation.values:
-                placeholders.append(None)
-                continue
-            dtype = dtype_name(variable)
-            if dtype not in DTYPE_NAMES:
-                raise RefusedError(
-                    f"input {number} ({variable}) is of {variable.type}, no dense array of a known dtype"
-                )
-            shape = variable.type.shape if shape is None else shape
-            if any(size is None for size in shape):
-                raise RefusedError(f"input {number} ({variable}): its shape {tuple(shape)} is not known; give it")
-            name = variable.name if isinstance(variable.name, str) and variable.name else None
-            x = o.placeholder(tuple(map(int, shape)), dtype_of(np.dtype(dtype)), name=name)
+            x = (
+                None
+                if variable in translation.values
+                else _placeholder(f"input {number} ({variable})", variable, shape)
+            )
+            translation.values.update({} if x is None else {variable: x})
             placeholders.append(x)
-            translation.values[variable] = x
         translation.walk(body)
         results = translation.tensors(outputs)
     return Conversion(declared, placeholders, results, translation.failures)
+
+
+def _placeholder(what: str, variable: Variable, shape: Sequence[int] | None) -> Tensor:
+    """The placeholder of an input.
+
+    Raises:
+        RefusedError: it is no array of a dtype that there is here, or its shape is not known.
+    """
+    dtype = dtype_name(variable)
+    if dtype not in DTYPE_NAMES:
+        raise RefusedError(f"{what} is of {variable.type}, no dense array of a known dtype")
+    shape = variable.type.shape if shape is None else shape
+    if any(size is None for size in shape):
+        raise RefusedError(f"{what}: its shape {tuple(shape)} is not known; give it")
+    name = variable.name if isinstance(variable.name, str) and variable.name else None
+    return o.placeholder(tuple(map(int, shape)), dtype_of(np.dtype(dtype)), name=name)
 
 
 __all__ = ["CONVERTERS", "Conversion", "RefusedError", "Translation", "convert", "converts"]

@@ -187,14 +187,10 @@ class PartedProgram:
         if error.needs is not None:
             asked = [error.needs] if error.needs in part.known else node.inputs
             roots = set(ancestors(asked, blockers=part.inputs))
-            wanted = [
-                v
-                for v, value in zip(part.inputs, values)
-                if v in roots and v not in self.by_value and may_be_known(v) and np.size(value) <= LARGEST_VALUE
-            ]
+            small = [v for v, value in zip(part.inputs, values) if np.size(value) <= LARGEST_VALUE]
+            wanted = [v for v in small if v in roots and v not in self.by_value and may_be_known(v)]
             if wanted:
-                for variable in wanted:
-                    self.by_value[variable] = {node}
+                self.by_value |= {variable: {node} for variable in wanted}
                 return self._divide()
         for variable, nodes in [*self.by_value.items()]:
             nodes.discard(node)
@@ -247,13 +243,12 @@ class PartedProgram:
         inputs = dict.fromkeys(v for node in nodes for v in node.inputs if v not in own and not isinstance(v, Constant))
         inside = set(nodes)
         results = set(self.fgraph.outputs)
-        outputs = [
-            v
-            for node in nodes
-            for v in node.outputs
-            if v in results or any(client not in inside for client, _ in self._clients(v))
-        ]
-        outputs = [v for v in outputs if is_dense(v)]
+
+        def leaves(variable: Variable) -> bool:
+            outside = (client not in inside for client, _ in self._clients(variable))
+            return is_dense(variable) and (variable in results or any(outside))
+
+        outputs = [v for node in nodes for v in node.outputs if leaves(v)]
         return [CompiledPart(self, nodes, list(inputs), outputs)] if outputs else []
 
     def _clients(self, variable: Variable) -> list[tuple[Any, int]]:
@@ -271,24 +266,14 @@ class StaticgradLinker(JITLinker):  # type: ignore[misc]
 
     required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc")
     incompatible_rewrites = (
-        "cxx_only",
-        "BlasOpt",
-        "fusion",
-        "inplace",
-        "local_careduce_fusion",
-        "scan_save_mem_prealloc",
-        "reuse_lu_decomposition_multiple_solves",
-        "scan_split_non_sequence_lu_decomposition_solve",
-    )
+        "cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_save_mem_prealloc",
+        "reuse_lu_decomposition_multiple_solves", "scan_split_non_sequence_lu_decomposition_solve",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        *,
-        strict: bool = False,
-        num_threads: int | None = None,
-        allow_gc: bool | None = None,
+        self, *, strict: bool = False, num_threads: int | None = None, allow_gc: bool | None = None,
         schedule: Callable[..., Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(allow_gc=allow_gc, schedule=schedule)
         self.strict, self.num_threads = strict, num_threads
 

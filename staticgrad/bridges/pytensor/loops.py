@@ -98,25 +98,13 @@ class Turn:
     """The results of a step of the inner graph."""
 
     def __init__(
-        self,
-        at: Translation,
-        parts: ScanParts,
-        rows: Sequence[Tensor],
-        mixed: Sequence[Sequence[Tensor]],
-        states: Sequence[Sequence[Tensor]],
-        carried: Sequence[Tensor],
-    ) -> None:
-        given: list[Any] = [
-            *rows,
-            *(window[tap] for window, taps in zip(mixed, parts.mixed_in) for tap in taps),
-            *(
-                window[depth + tap]
-                for window, taps, depth in zip(states, parts.state_taps, parts.depths)
-                for tap in taps
-            ),
-            *carried,
-            *parts.constants,
-        ]
+        self, at: Translation, parts: ScanParts, rows: Sequence[Tensor], mixed: Sequence[Sequence[Tensor]],
+        states: Sequence[Sequence[Tensor]], carried: Sequence[Tensor],
+    ) -> None:  # fmt: skip
+        read = [window[tap] for window, taps in zip(mixed, parts.mixed_in) for tap in taps]
+        earlier = zip(states, parts.state_taps, parts.depths)
+        read += [window[depth + tap] for window, taps, depth in earlier for tap in taps]
+        given: list[Any] = [*rows, *read, *carried, *parts.constants]
         results = iter(as_tensors(at.call(parts.body, given)))
         self.mixed = [list(window) for window in mixed]
         for window, taps in zip(self.mixed, parts.mixed_out):

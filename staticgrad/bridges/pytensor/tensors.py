@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.types import dtype_of
-from staticgrad.bridges.arrays import cast, promoted, spread
+from staticgrad.bridges.arrays import as_tensor, cast, promoted, spread
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.pytensor.conversion import Translation, body_of, converts, require_static
+from staticgrad.bridges.pytensor.conversion import Translation, body_of, converts, entries, of_tensors, require_static
 from staticgrad.bridges.pytensor.scalars import apply
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -46,76 +46,48 @@ def dim_shuffle(at: Translation, node: Any) -> Tensor:
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(int(a) % ndim for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    given = range(ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(int(a) % ndim for a in given)
 
 
-REDUCTIONS: dict[str, Reduction] = {
+def _ordered(function: Reduction) -> Reduction:
+    """A largest or smallest element; bools are compared as numbers."""
+    return lambda x, axis: function(cast(x, np.uint8) if x.dtype == bool else x, axis)
+
+
+SUMS: dict[str, Reduction] = {
     "Add": lambda x, axis: o.sum(x, axis, dtype=x.dtype),
     "Mul": lambda x, axis: o.prod(x, axis, dtype=x.dtype),
     "MulWithoutZeros": lambda x, axis: o.prod(o.where(x == 0, o.ones_like(x), x), axis, dtype=x.dtype),
-    "Maximum": lambda x, axis: cast(o.max(cast(x, np.uint8), axis), bool) if x.dtype == bool else o.max(x, axis),
-    "Minimum": lambda x, axis: cast(o.min(cast(x, np.uint8), axis), bool) if x.dtype == bool else o.min(x, axis),
+}
+LOGICAL: dict[str, Reduction] = {
     "AND": lambda x, axis: o.all(x, axis),
     "OR": lambda x, axis: o.any(x, axis),
     "XOR": lambda x, axis: o.not_equal(o.sum(cast(x, np.int64), axis) % 2, 0),
 }
+REDUCTIONS: dict[str, Reduction] = {
+    **SUMS, **LOGICAL, "Maximum": _ordered(lambda x, axis: o.max(x, axis)),
+    "Minimum": _ordered(lambda x, axis: o.min(x, axis)),
+}  # fmt: skip
 
 
 @converts("CAReduce")
 def reduce(at: Translation, node: Any) -> Tensor:
-    op, x = node.op, at.tensor(node.inputs[0])
-    name = type(op.scalar_op).__name__
+    op, x, name = node.op, at.tensor(node.inputs[0]), type(node.op.scalar_op).__name__
     if name not in REDUCTIONS:
         raise RefusedError(f"a reduction by {op.scalar_op} is not converted")
-    out = node.outputs[0].type.dtype
-    if name in ("AND", "OR", "XOR") and x.dtype != bool:
+    if name in LOGICAL and x.dtype != bool:
         raise RefusedError(f"a reduction of integers by {op.scalar_op} is not converted")
-    accumulated = getattr(op, "acc_dtype", None) or (out if name in ("Add", "Mul", "MulWithoutZeros") else x.dtype)
+    accumulated = getattr(op, "acc_dtype", None) or (node.outputs[0].type.dtype if name in SUMS else x.dtype)
     axes = _axes(op.axis, x.ndim)
-    if axes:
-        x = REDUCTIONS[name](cast(x, accumulated), axes)
-    return cast(x, out)
+    return REDUCTIONS[name](cast(x, accumulated), axes) if axes else x
 
 
-@converts("Argmax")
-def argmax(at: Translation, node: Any) -> Tensor:
-    x = at.tensor(node.inputs[0])
-    return o.argmax(_flat_last(x, _axes(node.op.axis, x.ndim)), -1)
-
-
-@converts("MaxAndArgmax")
-def max_and_argmax(at: Translation, node: Any) -> list[Tensor]:
-    x = at.tensor(node.inputs[0])
-    flat = _flat_last(x, _axes(node.op.axis, x.ndim))
-    return [o.max(flat, -1), o.argmax(flat, -1)]
-
-
-def _flat_last(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """These axes as one, the last."""
-    others = [axis for axis in range(x.ndim) if axis not in axes]
-    shape = (*(x.shape[axis] for axis in others), math.prod(x.shape[axis] for axis in axes))
-    return o.reshape(o.permute_dims(x, (*others, *axes)), shape)
-
-
-@converts("CumOp")
-def cumulative(at: Translation, node: Any) -> Tensor:
-    x, axis, dtype = at.tensor(node.inputs[0]), node.op.axis, dtype_of(node.outputs[0].type.dtype)
-    if axis is None:
-        x, axis = o.reshape(x, (-1,)), 0
-    function = o.cumulative_sum if node.op.mode == "add" else o.cumulative_prod
-    return function(x, axis, dtype=dtype)
-
-
-@converts("Softmax")
-def softmax(at: Translation, node: Any) -> Tensor:
-    return _along(o.softmax, at.tensor(node.inputs[0]), node.op.axis)
-
-
-@converts("LogSoftmax")
-def log_softmax(at: Translation, node: Any) -> Tensor:
-    return _along(o.log_softmax, at.tensor(node.inputs[0]), node.op.axis)
+def _flat_last(x: Tensor, axis: Any) -> Tensor:
+    """Some axes, None for all, as one, the last."""
+    axes = _axes(axis, x.ndim)
+    others = [a for a in range(x.ndim) if a not in axes]
+    return o.reshape(o.permute_dims(x, (*others, *axes)), (*(x.shape[a] for a in others), -1))
 
 
 def _along(function: Reduction, x: Tensor, axis: Any) -> Tensor:
@@ -123,35 +95,31 @@ def _along(function: Reduction, x: Tensor, axis: Any) -> Tensor:
     axes = _axes(axis, x.ndim)
     if len(axes) == 1:
         return function(x, axes[0])
-    others = [a for a in range(x.ndim) if a not in axes]
-    moved = o.permute_dims(x, (*others, *axes))
-    result = o.reshape(function(_flat_last(x, axes), -1), moved.shape)
-    return o.permute_dims(result, np.argsort([*others, *axes]).tolist())
+    order = [*(a for a in range(x.ndim) if a not in axes), *axes]
+    result = o.reshape(function(_flat_last(x, axes), -1), [x.shape[a] for a in order])
+    return o.permute_dims(result, np.argsort(order).tolist())
 
 
-@converts("SoftmaxGrad")
-def softmax_grad(at: Translation, node: Any) -> Tensor:
-    dy, y = at.tensors(node.inputs)
-    product = dy * y
-    return product - y * o.sum(product, _axes(node.op.axis, y.ndim), keepdims=True)
+def _cumulative(op: Any, x: Tensor) -> Tensor:
+    function = o.cumulative_sum if op.mode == "add" else o.cumulative_prod
+    return function(o.reshape(x, (-1,)), 0) if op.axis is None else function(x, op.axis)
+
+
+def _softmax_grad(op: Any, dy: Tensor, y: Tensor) -> Tensor:
+    return dy * y - y * o.sum(dy * y, _axes(op.axis, y.ndim), keepdims=True)
+
+
+of_tensors({
+    "Argmax": lambda op, x: o.argmax(_flat_last(x, op.axis), -1),
+    "MaxAndArgmax": lambda op, x: [function(_flat_last(x, op.axis), -1) for function in (o.max, o.argmax)],
+    "CumOp": _cumulative,
+    "Softmax": lambda op, x: _along(o.softmax, x, op.axis),
+    "LogSoftmax": lambda op, x: _along(o.log_softmax, x, op.axis),
+    "SoftmaxGrad": _softmax_grad,
+})  # fmt: skip
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
-
-
-@converts("ViewOp", "DeepCopyOp", "TensorFromScalar", "ScalarFromTensor", "CpuContiguous", "Unbroadcast")
-def same(at: Translation, node: Any) -> Any:
-    return at.value(node.inputs[0])
-
-
-@converts("Shape")
-def shape(at: Translation, node: Any) -> Any:
-    return np.array(at.shape(node.inputs[0]), np.int64)
-
-
-@converts("Shape_i")
-def shape_i(at: Translation, node: Any) -> Any:
-    return np.array(at.shape(node.inputs[0])[node.op.i], np.int64)
 
 
 @converts("SpecifyShape")
@@ -164,34 +132,27 @@ def specify_shape(at: Translation, node: Any) -> Any:
     return at.value(x)
 
 
+def _sizes(at: Translation, variable: Any, what: str) -> list[int]:
+    return [int(size) for size in np.ravel(at.known(variable, what))]
+
+
 @converts("Reshape")
 def reshape(at: Translation, node: Any) -> Tensor:
-    sizes = [int(size) for size in at.known(node.inputs[1], "the new shape")]
-    x = at.tensor(node.inputs[0])
+    x, sizes = at.tensor(node.inputs[0]), _sizes(at, node.inputs[1], "the new shape")
     if -1 not in sizes and math.prod(sizes) != math.prod(x.shape):
         raise ValueError(f"cannot reshape array of size {math.prod(x.shape)} into shape {tuple(sizes)}")
     return o.reshape(x, tuple(sizes))
 
 
-@converts("JoinDims")
-def join_dims(at: Translation, node: Any) -> Tensor:
-    x, op = at.tensor(node.inputs[0]), node.op
-    start = op.start_axis
-    joined = math.prod(x.shape[start : start + op.n_axes])
-    return o.reshape(x, (*x.shape[:start], joined, *x.shape[start + op.n_axes :]))
-
-
 @converts("SplitDims")
 def split_dims(at: Translation, node: Any) -> Tensor:
     x, axis = at.tensor(node.inputs[0]), node.op.axis
-    sizes = [int(size) for size in np.ravel(at.known(node.inputs[1], "the new shape"))]
-    return o.reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+    return o.reshape(x, (*x.shape[:axis], *_sizes(at, node.inputs[1], "the new shape"), *x.shape[axis + 1 :]))
 
 
-@converts("MakeVector")
-def make_vector(at: Translation, node: Any) -> Tensor:
-    dtype = dtype_of(node.outputs[0].type.dtype)
-    return o.stack([cast(x, dtype) for x in at.tensors(node.inputs)]) if node.inputs else o.zeros(0, dtype=dtype)
+def _join_dims(op: Any, x: Tensor) -> Tensor:
+    start, end = op.start_axis, op.start_axis + op.n_axes
+    return o.reshape(x, (*x.shape[:start], math.prod(x.shape[start:end]), *x.shape[end:]))
 
 
 def _joined_axis(at: Translation, node: Any, place: int) -> tuple[int, list[Any]]:
@@ -203,16 +164,14 @@ def _joined_axis(at: Translation, node: Any, place: int) -> tuple[int, list[Any]
 
 @converts("Join")
 def join(at: Translation, node: Any) -> Tensor:
-    at_axis, parts = _joined_axis(at, node, 0)
-    dtype = node.outputs[0].type.dtype
-    return o.concat([cast(x, dtype) for x in at.tensors(parts)], axis=at_axis)
+    axis, parts = _joined_axis(at, node, 0)
+    return o.concat([cast(x, node.outputs[0].type.dtype) for x in at.tensors(parts)], axis=axis)
 
 
 @converts("Split")
 def split(at: Translation, node: Any) -> list[Tensor]:
     along, (x, lengths) = _joined_axis(at, node, 1)
-    sizes = [int(size) for size in at.known(lengths, "the lengths of the parts")]
-    whole = at.tensor(x)
+    sizes, whole = _sizes(at, lengths, "the lengths of the parts"), at.tensor(x)
     if len(sizes) != len(node.outputs):
         raise ValueError(f"{node}: expected {len(node.outputs)} lengths of parts, actual {len(sizes)}")
     if min(sizes) < 0:
@@ -232,89 +191,79 @@ def alloc(at: Translation, node: Any) -> Tensor:
     return o.broadcast_to(x, target)
 
 
-@converts("AllocEmpty")
-def alloc_empty(at: Translation, node: Any) -> Tensor:
-    return o.zeros(at.known_sizes(node.inputs), dtype=dtype_of(node.op.dtype))
-
-
-@converts("ARange")
-def arange(at: Translation, node: Any) -> Tensor:
+def _arange(at: Translation, node: Any) -> Tensor:
     start, stop, step = (at.known(v, "the length of the result").item() for v in node.inputs)
-    length = max(0, math.ceil((stop - start) / step))
-    dtype = node.outputs[0].type.dtype
-    return cast(o.arange(length, dtype=dtype_of("int64")), dtype) * np.array(step, dtype) + np.array(start, dtype)
+    places, dtype = o.arange(max(0, math.ceil((stop - start) / step)), dtype=np.dtype(np.int64)), node.op.dtype
+    return cast(places, dtype) * np.array(step, dtype) + np.array(start, dtype)
 
 
-@converts("Eye")
-def eye(at: Translation, node: Any) -> Tensor:
+def _eye(at: Translation, node: Any) -> Tensor:
     n, m, k = at.known_sizes(node.inputs)
     return o.eye(n, m, k=k, dtype=dtype_of(node.op.dtype))
 
 
-@converts("ExtractDiag")
-def extract_diag(at: Translation, node: Any) -> Tensor:
-    op, x = node.op, at.tensor(node.inputs[0])
-    return o.diagonal(o.moveaxis(x, (op.axis1, op.axis2), (-2, -1)), offset=op.offset)
+def _make_vector(op: Any, *xs: Tensor) -> Tensor:
+    dtype = dtype_of(op.dtype)
+    return o.stack([cast(x, dtype) for x in xs]) if xs else o.zeros(0, dtype=dtype)
 
 
-@converts("FillDiagonal")
-def fill_diagonal(at: Translation, node: Any) -> Tensor:
-    x, value = at.tensors(node.inputs)
-    return o.scatter(x, (np.arange(min(map(int, x.shape))),) * x.ndim, cast(value, x.dtype))
-
-
-@converts("FillDiagonalOffset")
-def fill_diagonal_offset(at: Translation, node: Any) -> Tensor:
-    x, value, offset = node.inputs
-    k, whole = int(at.known(offset, "the offset")), at.tensor(x)
-    height, width = map(int, whole.shape)
+def _fill_diagonal_offset(at: Translation, node: Any) -> Tensor:
+    x, value = at.tensors(node.inputs[:2])
+    k, (height, width) = int(at.known(node.inputs[2], "the offset")), x.shape
     rows = np.arange(max(0, -k), max(0, -k, min(height, width - k)))
-    return o.scatter(whole, (rows, rows + k), cast(at.tensor(value), whole.dtype))
+    return o.scatter(x, (rows, rows + k), cast(value, x.dtype))
 
 
-@converts("Repeat")
-def repeat(at: Translation, node: Any) -> Tensor:
-    x, repeats = node.inputs
-    counts = at.known(repeats, "how often elements are repeated")
-    return o.repeat(at.tensor(x), int(counts) if counts.ndim == 0 else counts, axis=node.op.axis)
+def _repeat(at: Translation, node: Any) -> Tensor:
+    counts = at.known(node.inputs[1], "how often elements are repeated")
+    return o.repeat(at.tensor(node.inputs[0]), int(counts) if counts.ndim == 0 else counts, axis=node.op.axis)
+
+
+entries({
+    "ViewOp DeepCopyOp TensorFromScalar ScalarFromTensor CpuContiguous Unbroadcast": (
+        lambda at, node: at.value(node.inputs[0])
+    ),
+    "Shape": lambda at, node: np.array(at.shape(node.inputs[0]), np.int64),
+    "Shape_i": lambda at, node: np.array(at.shape(node.inputs[0])[node.op.i], np.int64),
+    "AllocEmpty": lambda at, node: o.zeros(at.known_sizes(node.inputs), dtype=dtype_of(node.op.dtype)),
+    "ARange": _arange,
+    "Eye": _eye,
+    "FillDiagonalOffset": _fill_diagonal_offset,
+    "Repeat": _repeat,
+})  # fmt: skip
+of_tensors({
+    "JoinDims": _join_dims,
+    "MakeVector": _make_vector,
+    "ExtractDiag": lambda op, x: o.diagonal(o.moveaxis(x, (op.axis1, op.axis2), (-2, -1)), offset=op.offset),
+    "FillDiagonal": lambda op, x, value: o.scatter(x, (np.arange(min(x.shape)),) * x.ndim, cast(value, x.dtype)),
+})  # fmt: skip
 
 
 # -- orders and positions ----------------------------------------------------------------------------------------------
 
 
-def _sorted_axis(at: Translation, node: Any) -> tuple[Tensor, int]:
-    x, axis = at.tensor(node.inputs[0]), at.known(node.inputs[1], "the axis")
-    return (o.reshape(x, (-1,)), 0) if axis is None else (x, int(axis))
-
-
-@converts("SortOp")
+@converts("SortOp", "ArgSortOp")
 def sort(at: Translation, node: Any) -> Tensor:
-    x, axis = _sorted_axis(at, node)
-    return o.sort(x, axis)
+    x, axis = at.tensor(node.inputs[0]), at.known(node.inputs[1], "the axis")
+    function = o.sort if type(node.op).__name__ == "SortOp" else o.argsort
+    return function(o.reshape(x, (-1,)), 0) if axis is None else function(x, int(axis))
 
 
-@converts("ArgSortOp")
-def arg_sort(at: Translation, node: Any) -> Tensor:
-    x, axis = _sorted_axis(at, node)
-    return o.argsort(x, axis)
+def _searchsorted(op: Any, x: Tensor, v: Tensor, sorter: Tensor | None = None) -> Tensor:
+    return o.searchsorted(*promoted(x, v), side=op.side, sorter=sorter)
 
 
-@converts("SearchsortedOp")
-def searchsorted(at: Translation, node: Any) -> Tensor:
-    x, v, *sorter = at.tensors(node.inputs)
-    x, v = promoted(x, v)
-    return o.searchsorted(x, v, side=node.op.side, sorter=sorter[0] if sorter else None)
+of_tensors({"SearchsortedOp": _searchsorted})
 
 
 @converts("UnravelIndex")
 def unravel_index(at: Translation, node: Any) -> list[Tensor]:
-    index, dims = at.tensor(node.inputs[0]), [int(d) for d in at.known(node.inputs[1], "the shape")]
-    order = range(len(dims)) if node.op.order == "F" else reversed(range(len(dims)))
+    index, dims = at.tensor(node.inputs[0]), _sizes(at, node.inputs[1], "the shape")
     if node.op.order not in ("C", "F"):
         raise RefusedError(f"the order {node.op.order!r} is not converted")
     fits = o.all((index >= 0) & (index < math.prod(dims)))
     rest, found = at.checked(index, fits, ValueError, "index is out of bounds for the shape"), {}
-    for axis in order:
+    for axis in range(len(dims)) if node.op.order == "F" else reversed(range(len(dims))):
         found[axis] = o.remainder(rest, dims[axis])
         rest = o.floor_divide(rest, dims[axis])
     return [found[axis] for axis in range(len(dims))]
@@ -323,21 +272,17 @@ def unravel_index(at: Translation, node: Any) -> list[Tensor]:
 @converts("RavelMultiIndex")
 def ravel_multi_index(at: Translation, node: Any) -> Tensor:
     *indices, last = node.inputs
-    dims, op = [int(d) for d in at.known(last, "the shape")], node.op
-    total: Tensor | None = None
-    order = range(len(dims)) if op.order == "C" else reversed(range(len(dims)))
-    for axis in order:
-        index = cast(at.tensor(indices[axis]), np.int64)
+    dims, op, total = _sizes(at, last, "the shape"), node.op, as_tensor(np.int64(0))
+    for axis in range(len(dims)) if op.order == "C" else reversed(range(len(dims))):
+        index, size = cast(at.tensor(indices[axis]), np.int64), dims[axis]
         if op.mode == "wrap":
-            index = o.remainder(index, dims[axis])
+            index = o.remainder(index, size)
         elif op.mode == "clip":
-            index = o.clip(index, 0, dims[axis] - 1)
+            index = o.clip(index, 0, size - 1)
         else:
-            index = at.checked(
-                index, o.all((index >= 0) & (index < dims[axis])), ValueError, "invalid entry in coordinates array"
-            )
-        total = index if total is None else total * dims[axis] + index
-    assert total is not None
+            fits = o.all((index >= 0) & (index < size))
+            index = at.checked(index, fits, ValueError, "invalid entry in coordinates array")
+        total = total * size + index
     return total
 
 
@@ -358,6 +303,4 @@ def check_and_raise(at: Translation, node: Any) -> Any:
     return value
 
 
-@converts("OpFromGraph")
-def op_from_graph(at: Translation, node: Any) -> list[Any]:
-    return at.call(body_of(node.op), [at.value(v) for v in node.inputs])
+entries({"OpFromGraph": lambda at, node: at.call(body_of(node.op), [at.value(v) for v in node.inputs])})
