@@ -442,6 +442,22 @@ def test_what_pytorch_cannot_export_is_an_error_with_its_reason() -> None:
         convert(len, torch.ones(4))
 
 
+def test_a_packed_sequence_is_refused_with_the_way_out() -> None:
+    class Packed(nn.Module):
+        def __init__(self, padded: bool) -> None:
+            super().__init__()
+            self.cell, self.padded = nn.GRU(3, 2, batch_first=True), padded
+
+        def forward(self, x: Any, first: Any) -> Any:
+            packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4, 2]), batch_first=True)
+            y, last = self.cell(packed, first) if self.padded else self.cell(packed)
+            return nn.utils.rnn.pad_packed_sequence(y, batch_first=True)[0] if self.padded else last
+
+    for padded in (False, True):  # which fail at different places inside of PyTorch
+        with pytest.raises(sg.GraphError, match=r"packed sequences: give the recurrent layers padded ones"):
+            convert(Packed(padded), torch.ones(2, 4, 3), torch.zeros(1, 2, 2))
+
+
 def core_names() -> set[str]:
     """The names of ops that PyTorch tags as core."""
     names = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from staticgrad.base.errors import GraphError
 from staticgrad.bridges.aten.dialect import CONVERTERS, op_key
 from staticgrad.bridges.aten.rules import rules_kept
 
+PACKED = (
+    "\ntorch.export does not know the sizes of packed sequences: give the recurrent layers padded ones, and mask what"
+    " is past their ends"
+)
 NO_GRAD = "wrap_with_set_grad_enabled"
 # Ops with a converter that PyTorch's rules take apart only for backends of its own.
 _WHOLE_ONLY_AS_GIVEN = frozenset({"_batch_norm_with_update", "_native_batch_norm_legit"})
@@ -46,9 +51,21 @@ def export(
             with rules_kept():
                 return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
-        raise GraphError(f"convert: torch.export cannot export {type(module).__name__}: {error}") from error
+        hint = PACKED if _is_packed(error) else ""
+        raise GraphError(f"convert: torch.export cannot export {type(module).__name__}: {error}{hint}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _is_packed(error: Exception) -> bool:
+    """True if an error is about a packed sequence, whose sizes are values."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__")
+        if module == "torch.nn.utils.rnn" or (
+            module == "torch.nn.modules.rnn" and frame.f_locals.get("batch_sizes") is not None
+        ):
+            return True
+    return False
 
 
 def _apart(arguments: Any) -> Any:

@@ -207,9 +207,13 @@ def _make_vector(op: Any, *xs: Tensor) -> Tensor:
     return o.stack([cast(x, dtype) for x in xs]) if xs else o.zeros(0, dtype=dtype)
 
 
+def _fill_diagonal(op: Any, x: Tensor, value: Tensor) -> Tensor:
+    return o.scatter(x, (np.arange(min(map(int, x.shape))),) * x.ndim, cast(value, x.dtype))
+
+
 def _fill_diagonal_offset(at: Translation, node: Any) -> Tensor:
     x, value = at.tensors(node.inputs[:2])
-    k, (height, width) = int(at.known(node.inputs[2], "the offset")), x.shape
+    k, (height, width) = int(at.known(node.inputs[2], "the offset")), at.shape(node.inputs[0])
     rows = np.arange(max(0, -k), max(0, -k, min(height, width - k)))
     return o.scatter(x, (rows, rows + k), cast(value, x.dtype))
 
@@ -235,7 +239,7 @@ of_tensors({
     "JoinDims": _join_dims,
     "MakeVector": _make_vector,
     "ExtractDiag": lambda op, x: o.diagonal(o.moveaxis(x, (op.axis1, op.axis2), (-2, -1)), offset=op.offset),
-    "FillDiagonal": lambda op, x, value: o.scatter(x, (np.arange(min(x.shape)),) * x.ndim, cast(value, x.dtype)),
+    "FillDiagonal": _fill_diagonal,
 })  # fmt: skip
 
 
