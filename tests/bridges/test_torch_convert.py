@@ -442,6 +442,14 @@ def test_what_pytorch_cannot_export_is_an_error_with_its_reason() -> None:
         convert(len, torch.ones(4))
 
 
+def test_the_median_of_a_number_along_an_axis_is_converted() -> None:
+    class Median(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.median(0)
+
+    same_as_pytorch(Median(), [torch.tensor(2.5, dtype=torch.float64)])
+
+
 def test_a_packed_sequence_is_refused_with_the_way_out() -> None:
     class Packed(nn.Module):
         def __init__(self, padded: bool) -> None:

@@ -66,7 +66,7 @@ def _chosen(x: Tensor, dim: int, places: Tensor, keepdim: Any) -> list[Tensor]:
 
 @converts("max", "min")
 def extreme(at: AtenCall, x: Tensor, dim: int | None, keepdim: Any, other: Any) -> Any:
-    """Of two tensors, of all elements, or along an axis with the places."""
+    """The greatest or least: of two tensors, of all elements, or along an axis with the places."""
     if other is not None:
         return getattr(o, f"{at.op}imum")(at.tensor(x), at.tensor(other))
     if dim is None:
@@ -96,11 +96,8 @@ def _smallest(x: Tensor, dim: int, k: int, keepdim: bool) -> list[Tensor]:
     return _chosen(x, dim, o.argsort(x, dim)[keyed(x.ndim, dim, slice(k - 1, k))], keepdim)
 
 
-@converts("median")
-def median(x: Tensor, dim: int | None, keepdim: Any) -> Any:
+def _median(x: Tensor, dim: int, keepdim: Any) -> list[Tensor]:
     """The lower of the two in the middle; of what has a NaN, NaN."""
-    if dim is None:
-        return median(o.reshape(x, (-1,)), 0, False)[0]
     size = x.shape[dim]
     if not isinstance(size, int):
         raise RefusedError("the median along an axis of open size is not converted")
@@ -108,6 +105,11 @@ def median(x: Tensor, dim: int | None, keepdim: Any) -> Any:
     if x.dtype.kind != "f":
         return [values, places]
     return [o.where(o.any(o.isnan(x), dim, keepdims=keepdim), math.nan, values), places]
+
+
+@converts("median")
+def median(x: Tensor, dim: int | None, keepdim: Any) -> Any:
+    return _median(o.reshape(x, (-1,)), 0, False)[0] if dim is None else along(_median, x, dim, keepdim)
 
 
 entries({
