@@ -5,38 +5,53 @@
 All arguments are fed, parameters too, as arrays of NumPy, and results are read as such. Both answers must agree before
 anything is timed. CPU is that of all threads of the process, of a call; the two take turns, and the figure is the
 median of the rounds. Set-up is all from a function to its first result: tracing and compilation, of ours conversion as
-well, without kept programs. Import is that of an interpreter of its own, less that of NumPy. A process a function and
-size. Needs the extras ``jax`` and ``bench``, with flax and optax for networks.
+well, without kept programs. What programs of ours have in common, such as the threads' machinery, is compiled by then,
+as it is in JAX's package; ``--first`` counts it as well. Import is what ``staticgrad.jax`` takes after JAX, and that of
+JAX after NumPy, each in an interpreter of its own, with bytecode as an installation has it, and without the collection
+of garbage that was there before. A process a function and size. Needs the extras ``jax`` and ``bench``, with flax and
+optax for networks.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import fnmatch
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-IMPORTS = {"staticgrad": "import staticgrad, staticgrad.runtime.session.session", "jax": "import jax, jax.numpy"}
+ROOT = Path(__file__).parents[1]
+IMPORTS = {"staticgrad": ("jax, jax.numpy", "staticgrad.jax"), "jax": ("numpy", "jax, jax.numpy")}
+
+# Sums in threads, with which the machinery of all programs is compiled.
+MACHINERY = """
+import numpy, staticgrad
+x = staticgrad.placeholder((1 << 20,))
+staticgrad.Session().compile(staticgrad.sum(staticgrad.sin(x)), x)(numpy.ones(1 << 20, numpy.float32))
+"""
 
 
 def imports() -> dict[str, float]:
-    """Seconds of CPU that each import takes, less NumPy's."""
+    """Seconds of CPU that each import takes after another one."""
 
-    def seconds(statement: str) -> float:
-        code = f"import time, numpy; start = time.process_time(); {statement}; print(time.process_time() - start)"
+    def seconds(before: str, imported: str) -> float:
+        code = f"import gc, time, {before}; gc.freeze(); start = time.process_time(); import {imported};"
+        code += "print(time.process_time() - start)"
         found = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
         return statistics.median(found)
 
-    return {name: seconds(statement) for name, statement in IMPORTS.items()}
+    return {name: seconds(*each) for name, each in IMPORTS.items()}
 
 
 def calls_in(call: Callable[[], Any], seconds: float) -> int:
@@ -142,6 +157,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of calls in a round")
     parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument("--first", action="store_true", help="count the machinery of all programs as set-up")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -151,10 +167,17 @@ def main() -> None:
     from jax_functions import FUNCTIONS
 
     names = [n for n in FUNCTIONS if any(fnmatch.fnmatch(n, pattern) for pattern in given.functions.split(","))]
+    for package in ("staticgrad", "compiler", "runtime"):
+        compileall.compile_dir(ROOT / package, quiet=1)
+    machinery = tempfile.TemporaryDirectory()
+    if not given.first:
+        environment = {**os.environ, "STATICGRAD_CACHE_DIR": machinery.name}
+        subprocess.run([sys.executable, "-c", MACHINERY], env=environment, check=True)
     rows = []
     for size in map(int, given.sizes.split(",")):
         for name in names:
             with tempfile.TemporaryDirectory() as cache:
+                shutil.copytree(machinery.name, cache, dirs_exist_ok=True)
                 command = [sys.executable, __file__, "--one", name, str(size)]
                 command += ["--rounds", str(given.rounds), "--seconds", str(given.seconds)]
                 environment = {**os.environ, "STATICGRAD_CACHE_DIR": cache}

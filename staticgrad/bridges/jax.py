@@ -45,12 +45,13 @@ from staticgrad.runtime.session.executable import Executable
 try:
     import jax
     import jax.numpy as jnp
-    from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 except ImportError as error:
     raise ImportError("staticgrad.jax needs JAX: pip install '.[jax]' in a checkout") from error
 
 KEPT = 64  # combinations of shapes of one function
+
+_Primitive: Any = type(jax.lax.add_p)  # that of jax.extend.core, which imports all of Pallas
 
 _TARGET = f"staticgrad_{uuid.uuid4().hex}"  # addresses are handed over, so no other process may know the name
 
@@ -362,7 +363,7 @@ def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, program: _JaxProgram, 
     return results, [0] * len(results)
 
 
-_call = Primitive("staticgrad")
+_call = _Primitive("staticgrad")
 _call.multiple_results = True
 _call.def_impl(_implementation)
 _call.def_abstract_eval(_abstract)

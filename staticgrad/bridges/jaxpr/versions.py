@@ -18,9 +18,9 @@ from staticgrad.base.errors import SourceLine
 
 try:
     import jax
-    from jax.extend import core
 except ImportError as error:
     raise ImportError("staticgrad.jax needs JAX: pip install '.[jax]' in a checkout") from error
+from jax._src import core  # what jax.extend.core has, without that package's import of all of Pallas
 
 __all__ = [
     "DEFINITIONS", "KEY_DTYPE", "as_array", "bodies_of", "definition_of", "dtype_of_aval", "dtype_of_type",
