@@ -12,7 +12,7 @@ from staticgrad.bridges.jaxpr import versions
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.rules import ruled
 from staticgrad.bridges.jaxpr.versions import dtype_of_type
-from staticgrad.bridges.jaxpr.views import deeper, shape_of
+from staticgrad.bridges.jaxpr.views import deeper
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.scopes import control_dependencies
@@ -94,7 +94,7 @@ def error_if(at: JaxScope, node: Any) -> list[Tensor]:
     number = at.tensor(node.invars[0])
     messages = versions.messages_of(node) or ()
     with control_dependencies([o.assert_(o.all(number != n), text) for n, text in enumerate(messages)]):
-        return [o.identity(o.zeros(shape_of(v), dtype=dtype_of_type(v.aval))) for v in node.outvars]
+        return [o.identity(o.zeros(at.shape_of(v), dtype=dtype_of_type(v.aval))) for v in node.outvars]
 
 
 @converts("dce_sink")
@@ -132,7 +132,7 @@ def scan(at: JaxScope, node: Any) -> list[Any]:
         return results[: p["num_carry"]], results[p["num_carry"] :]
 
     init, rows = as_tensors(values[consts:carried]), as_tensors(values[carried:])
-    carry, ys = o.scan(turn, init, rows or None, length=int(p["length"]), reverse=p["reverse"])
+    carry, ys = o.scan(turn, init, rows or None, length=at.open.size(p["length"]), reverse=p["reverse"])
     return [*carry, *ys]
 
 

@@ -14,6 +14,7 @@ An array of random keys is one of integers of 64 bits here, so that slices, loop
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy as np
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError, SourceLine, UnsupportedError
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import DTYPE_NAMES
+from staticgrad.base.types import DTYPE_NAMES, Size
 from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor, as_tensors, cast, evaluated
-from staticgrad.bridges.importer import Converters, Dialect, SourceBody, SourceScope, SourceType
+from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.jaxpr import versions
+from staticgrad.bridges.jaxpr.sizes import OpenSizes
 from staticgrad.bridges.jaxpr.versions import dtype_of_aval, jax
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of
@@ -88,7 +90,9 @@ class _Jax(Dialect):
 
     def declared(self, variable: Any) -> SourceType | None:
         dtype = dtype_of_aval(variable.aval)
-        return None if dtype is None else SourceType(dtype, tuple(variable.aval.shape))
+        if dtype is None:
+            return None
+        return SourceType(dtype, tuple(size if isinstance(size, int) else None for size in variable.aval.shape))
 
     def bodies(self, node: Any) -> Iterator[SourceBody]:
         return (body_of(versions.parts_of(each)[0]) for each in versions.bodies_of(node.params))
@@ -108,13 +112,22 @@ class _Jax(Dialect):
                 yield name, f"a value of type {variable.aval}"
 
     def compute(self, node: Any, given: Sequence[Any]) -> Sequence[Any] | None:
-        few = all(v.aval.size <= LARGEST_KNOWN for v in node.outvars)
-        if not few or node.effects or any(True for _ in versions.bodies_of(node.params)):
+        few = all(_is_few(v.aval.shape) for v in node.outvars)
+        if (
+            not few
+            or node.effects
+            or self.name(node) == "dim_as_value"
+            or any(True for _ in versions.bodies_of(node.params))
+        ):
             return None
         with Graph():
             scope = JaxScope({v: x for v, x in zip(node.invars, given, strict=True) if not versions.is_literal(v)})
             made = CONVERTERS[self.key(node)](scope, node)
             return evaluated(as_tensors(made if isinstance(made, (list, tuple)) else [made]))
+
+
+def _is_few(shape: Sequence[Any]) -> bool:
+    return all(isinstance(size, int) for size in shape) and math.prod(shape) <= LARGEST_KNOWN
 
 
 JAX = _Jax()
@@ -131,13 +144,19 @@ class JaxScope(SourceScope):
         choices: how the function is converted.
         lifted: tensors in the place of constants of the jaxprs, by their identity.
         given: the tensors that the function was called with.
+        open: the open sizes among the shapes.
     """
 
     def __init__(
-        self, values: Mapping[Any, Any], choices: Choices = KEEPING, lifted: Mapping[int, Tensor] | None = None
+        self,
+        values: Mapping[Any, Any],
+        choices: Choices = KEEPING,
+        lifted: Mapping[int, Tensor] | None = None,
+        sizes: OpenSizes | None = None,
     ) -> None:
         super().__init__(JAX, values)
         self.choices = choices
+        self.open = OpenSizes() if sizes is None else sizes
         self.lifted: Mapping[int, Tensor] = {} if lifted is None else lifted
         self.given: frozenset[Tensor] = frozenset(self.lifted.values())
         self._arrays: dict[int, Any] = {}  # of constants, one for all uses, so that it is one constant
@@ -149,6 +168,20 @@ class JaxScope(SourceScope):
 
     def tensor(self, variable: Any) -> Tensor:
         return as_tensor(self.value(variable)) if versions.is_literal(variable) else super().tensor(variable)
+
+    def declare_node(self, node: Any) -> None:
+        try:
+            super().declare_node(node)
+        except (TypeError, versions.InconclusiveError) as error:
+            if not self.open.sizes:
+                raise
+            raise JAX.refused_at(
+                node, RefusedError(f"it depends on an open size: {str(error).splitlines()[0]}")
+            ) from error
+
+    def shape_of(self, variable: Any) -> tuple[Size, ...]:
+        """The shape that JAX gives a variable, in sizes of ours."""
+        return self.open.shape(variable.aval.shape)
 
     def constant_of(self, value: Any) -> Any:
         """The array or tensor for a constant of a jaxpr."""
@@ -210,10 +243,16 @@ def trace(fn: Callable[..., Any], specs: Sequence[Any], tree: Any) -> Traced:
     return Traced(body, *found)
 
 
-def declare(traced: Traced, values: Sequence[Any], choices: Choices, lifted: Mapping[int, Tensor]) -> list[Tensor]:
+def declare(
+    traced: Traced,
+    values: Sequence[Any],
+    choices: Choices,
+    lifted: Mapping[int, Tensor],
+    sizes: OpenSizes | None = None,
+) -> list[Tensor]:
     """Declare what a traced function computes of tensors and known arrays."""
     JAX.require(body_of(traced.body.jaxpr))
-    scope = JaxScope({}, choices, lifted)
+    scope = JaxScope({}, choices, lifted, sizes)
     given = [_of_type(variable, value) for variable, value in zip(traced.body.jaxpr.invars, values, strict=True)]
     scope.given |= {value for value in given if isinstance(value, Tensor)}
     return as_tensors(scope.run(traced.body, given))
@@ -227,16 +266,29 @@ def _of_type(variable: Any, value: Any) -> Any:
     return cast(value, dtype) if dtype is not None else value
 
 
-def _spec(leaf: Any) -> Any:
-    if not isinstance(leaf, Tensor):
-        return leaf
-    if not leaf.type.static:
+def _traced_open(fn: Callable[..., Any], leaves: Sequence[Any], tree: Any, sizes: OpenSizes) -> Traced:
+    """Trace at the shapes of tensors, of which some are open.
+
+    Raises:
+        UnsupportedError: the function asks for what only a number answers.
+    """
+    specs = [
+        jax.ShapeDtypeStruct(sizes.dimensions(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else leaf
+        for leaf in leaves
+    ]
+    try:
+        return trace(fn, specs, tree)
+    except (TypeError, ValueError, NotImplementedError, versions.InconclusiveError) as error:
+        if not sizes.sizes or isinstance(error, GraphError):
+            raise
+        asking = next(leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.type.static)
+        names = ", ".join(f"{size} as {name}" for name, size in sizes.sizes.items())
         raise UnsupportedError(
-            f"convert: {leaf.name!r} has the open shape {leaf.shape}, and JAX traces at sizes that are numbers:"
-            " declare it with those",
-            source=leaf.source,
-        )
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+            f"convert: {asking.name!r} has the open shape {asking.shape}, at which JAX cannot trace the function:"
+            f" declare numbers, or sizes that are equal as one sg.dim\n  JAX, which has {names}, says:"
+            f" {str(error).splitlines()[0]}",
+            source=asking.source,
+        ) from error
 
 
 def convert(fn: Callable[..., Any], *, derivatives: str = "source", max_steps: int | None = None) -> Callable[..., Any]:
@@ -249,7 +301,8 @@ def convert(fn: Callable[..., Any], *, derivatives: str = "source", max_steps: i
     choose contributes 0 to a gradient, where JAX may give NaN.
 
     Args:
-        fn: traced once in each call, at the shapes and dtypes of the arguments.
+        fn: traced once in each call, at the shapes and dtypes of the arguments. Open sizes are symbolic dimensions to
+            JAX (``jax.export``), which takes for granted that they are at least 1.
         derivatives: ``"source"`` keeps the rules of ``jax.custom_jvp`` and ``jax.custom_vjp``; with ``"ours"``
             derivatives are those of what the functions compute.
         max_steps: the most turns of each ``lax.while_loop``, at which it stops; one that shall be derived in reverse
@@ -260,7 +313,8 @@ def convert(fn: Callable[..., Any], *, derivatives: str = "source", max_steps: i
 
     Raises:
         GraphError: another word for ``derivatives``, or arguments without a tensor.
-        UnsupportedError: (when called) primitives or dtypes without a counterpart, all at once; an open size.
+        UnsupportedError: (when called) primitives or dtypes without a counterpart, all at once; an open size on
+            which the function's own course depends.
 
     Source: JAX's jaxprs (Bradbury et al. 2018); semantics of the primitives are those of XLA's operations.
 
@@ -280,8 +334,9 @@ def convert(fn: Callable[..., Any], *, derivatives: str = "source", max_steps: i
     def declared(*args: Any, **named: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, named))
         graph = graph_of([leaf for leaf in leaves if isinstance(leaf, Tensor)])
-        traced = trace(fn, [_spec(leaf) for leaf in leaves], tree)
+        sizes = OpenSizes()
+        traced = _traced_open(fn, leaves, tree, sizes)
         with graph:
-            return jax.tree.unflatten(traced.tree, declare(traced, leaves, choices, {}))
+            return jax.tree.unflatten(traced.tree, declare(traced, leaves, choices, {}, sizes))
 
     return declared

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import int64, is_floating
-from staticgrad.bridges.arrays import as_tensor
+from staticgrad.base.types import Size, int64, is_floating
+from staticgrad.bridges.arrays import as_tensor, as_tensors
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
-from staticgrad.bridges.jaxpr.views import clipped, deeper
+from staticgrad.bridges.jaxpr.views import as_bound, clipped, deeper
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -37,8 +37,8 @@ class Windows:
         places: their axes among those of the windows' array; the others are the axes of the indices.
     """
 
-    sizes: tuple[int, ...]
-    window: tuple[int, ...]
+    sizes: tuple[Size, ...]
+    window: tuple[Size, ...]
     starts: tuple[int, ...]
     batch: tuple[tuple[int, int], ...]
     spanned: tuple[int, ...]
@@ -61,8 +61,9 @@ class Windows:
 
 def _outside(index: Tensor, windows: Windows) -> Tensor:
     """For each window True if it does not fit."""
-    room = [windows.sizes[axis] - windows.window[axis] for axis in windows.starts]
-    return o.any((index < 0) | (index > np.asarray(room)), -1)
+    room = [as_bound(windows.sizes[axis] - windows.window[axis]) for axis in windows.starts]
+    most = o.stack(as_tensors(room)) if any(isinstance(each, Tensor) for each in room) else np.asarray(room)
+    return o.any((index < 0) | (index > most), -1)
 
 
 def _coordinates(index: Tensor, windows: Windows) -> list[Tensor]:
@@ -76,7 +77,7 @@ def _coordinates(index: Tensor, windows: Windows) -> list[Tensor]:
     for axis in moved:
         whole: Tensor = o.zeros((), dtype=int64)
         if axis in windows.starts:
-            room = windows.sizes[axis] - windows.window[axis]
+            room = as_bound(windows.sizes[axis] - windows.window[axis])
             start = o.clip(index[..., windows.starts.index(axis)], 0, room)
             whole = o.reshape(start, (*free, *[1] * len(inner)))
         for own, theirs in windows.batch:
@@ -117,8 +118,10 @@ def _all_fit(at: JaxScope, variable: Any, windows: Windows) -> bool:
     value = at.value(variable)
     if isinstance(value, Tensor):
         return not windows.starts
-    room = np.asarray([windows.sizes[axis] - windows.window[axis] for axis in windows.starts], int64)
-    return bool(np.all((value >= 0) & (value <= room)))
+    room = [windows.sizes[axis] - windows.window[axis] for axis in windows.starts]
+    if all(isinstance(each, int) for each in room):
+        return bool(np.all((value >= 0) & (value <= np.asarray(room, int64))))
+    return not value.any()  # windows begin where the array does, whatever its size
 
 
 @converts("gather")
@@ -126,8 +129,8 @@ def gather(at: JaxScope, node: Any) -> Tensor:
     x, index, dims = at.tensor(node.invars[0]), _indices(at, node.invars[1]), node.params["dimension_numbers"]
     batch = tuple(zip(dims.operand_batching_dims, dims.start_indices_batching_dims))
     spanned = [a for a in range(x.ndim) if a not in (*dims.collapsed_slice_dims, *dims.operand_batching_dims)]
-    sizes, window = _sizes(x), tuple(map(int, node.params["slice_sizes"]))
-    windows = Windows(sizes, window, tuple(dims.start_index_map), batch, tuple(spanned), tuple(dims.offset_dims))
+    window = at.open.shape(node.params["slice_sizes"])
+    windows = Windows(x.shape, window, tuple(dims.start_index_map), batch, tuple(spanned), tuple(dims.offset_dims))
     coordinates = _coordinates(index, windows)
     found = o.gather(x, *coordinates, axes=tuple(windows.moved)) if coordinates else x
     if not coordinates:
@@ -146,10 +149,6 @@ def gather(at: JaxScope, node: Any) -> Tensor:
     return o.where(o.reshape(outside, tuple(spread)), other, result)
 
 
-def _sizes(x: Tensor) -> tuple[int, ...]:
-    return tuple(int(size) for size in x.shape)
-
-
 SCATTERS = ("scatter", *(f"scatter{sep}{mode}" for sep in "-_" for mode in ("add", "sub", "mul", "min", "max")))
 
 
@@ -160,15 +159,15 @@ def scatter(at: JaxScope, node: Any) -> Tensor:
     index, dims = _indices(at, node.invars[1]), node.params["dimension_numbers"]
     if mode == "sub":
         mode, new = "add", -new
-    if math.prod(_sizes(new)) == 0:
+    if math.prod(new.shape) == 0:
         return x
     batch = tuple(zip(dims.operand_batching_dims, dims.scatter_indices_batching_dims))
     spanned = [a for a in range(x.ndim) if a not in (*dims.inserted_window_dims, *dims.operand_batching_dims)]
-    window = [1] * x.ndim
+    window: list[Size] = [1] * x.ndim
     for axis, place in zip(spanned, dims.update_window_dims):
-        window[axis] = _sizes(new)[place]
+        window[axis] = new.shape[place]
     windows = Windows(
-        _sizes(x), tuple(window), tuple(dims.scatter_dims_to_operand_dims), batch, tuple(spanned),
+        x.shape, tuple(window), tuple(dims.scatter_dims_to_operand_dims), batch, tuple(spanned),
         tuple(dims.update_window_dims),
     )  # fmt: skip
     new = o.permute_dims(new, windows.order(new.ndim))
@@ -181,15 +180,15 @@ def _written(x: Tensor, new: Tensor, index: Tensor, windows: Windows, outside: T
     moved, coordinates = windows.moved, _coordinates(index, windows)
     front = (*moved, *(axis for axis in range(x.ndim) if axis not in moved))
     y = o.permute_dims(x, front)
-    count = math.prod(_sizes(y)[: len(moved)])
+    count = math.prod(y.shape[: len(moved)])
     rows = o.reshape(y, (count, *y.shape[len(moved) :]))
     place: Tensor = o.zeros(index.shape[:-1], dtype=int64)
     for axis, coordinate in zip(moved, coordinates):
-        place = coordinate if axis == moved[0] else place * x.shape[axis] + coordinate
+        place = coordinate if axis == moved[0] else place * as_bound(x.shape[axis]) + coordinate
     if mode == "add" and x.dtype != bool and outside is None:
         done = o.scatter_add(rows, new, place)
     else:
-        place = place if outside is None else o.where(deeper(outside, place.ndim), count, place)
+        place = place if outside is None else o.where(deeper(outside, place.ndim), as_bound(count), place)
         mode = "max" if mode == "add" and x.dtype == bool else mode
         done = o.scatter(rows, place, new, mode=mode, bounds="clip" if outside is None else "drop")
     return o.permute_dims(o.reshape(done, y.shape), tuple(np.argsort(front).tolist()))

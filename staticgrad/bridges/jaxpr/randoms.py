@@ -114,7 +114,7 @@ def random_seed(at: JaxScope, node: Any) -> Tensor:
 @converts("iota_2x32_shape")
 def counters(at: JaxScope, node: Any) -> list[Tensor]:
     """The numbers of the elements of an array, in two words."""
-    shape = tuple(node.params["shape"])
+    shape = at.open.shape(node.params["shape"])
     numbers = o.reshape(o.iota((math.prod(shape),), dtype=uint64), shape)
     return [cast(o.bitwise_right_shift(numbers, 32), uint32), cast(numbers, uint32)]
 

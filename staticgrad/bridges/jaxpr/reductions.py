@@ -73,7 +73,7 @@ def reduce(at: JaxScope, node: Any) -> list[Tensor]:
     kept = [axis for axis in range(xs[0].ndim) if axis not in axes]
     shape = [xs[0].shape[axis] for axis in kept]
     flat = [o.reshape(o.permute_dims(x, (*axes, *kept)), (-1, *shape)) for x in xs]
-    length = int(flat[0].shape[0])
+    length = flat[0].shape[0]
     init = [spread(x, shape) for x in init]
     body = node.params["jaxpr"]
 

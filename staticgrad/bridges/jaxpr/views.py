@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import Size, dtype_of, int64
+from staticgrad.base.types import Size, dtype_of, int64, smaller
 from staticgrad.bridges.arrays import as_tensor, cast, spread
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.versions import dtype_of_type
@@ -16,13 +17,9 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-def shape_of(variable: Any) -> tuple[int, ...]:
-    return tuple(map(int, variable.aval.shape))
-
-
 @converts("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
 def reshape(at: JaxScope, node: Any) -> Tensor:
-    x, shape = at.tensor(node.invars[0]), shape_of(node.outvars[0])
+    x, shape = at.tensor(node.invars[0]), at.shape_of(node.outvars[0])
     if "broadcast_dimensions" in node.params:
         placed: list[Any] = [1] * len(shape)
         for size, axis in zip(x.shape, node.params["broadcast_dimensions"], strict=True):
@@ -36,7 +33,7 @@ def reshape(at: JaxScope, node: Any) -> Tensor:
 
 @converts("broadcast_to")
 def broadcast_to(at: JaxScope, node: Any) -> Tensor:
-    return spread(at.tensor(node.invars[0]), shape_of(node.outvars[0]))
+    return spread(at.tensor(node.invars[0]), at.shape_of(node.outvars[0]))
 
 
 @converts("transpose")
@@ -72,8 +69,8 @@ def tile(at: JaxScope, node: Any) -> Tensor:
 @converts("split")
 def split(at: JaxScope, node: Any) -> list[Tensor]:
     x, axis = at.tensor(node.invars[0]), node.params["axis"]
-    ends = np.cumsum(node.params["sizes"]).tolist()
-    return [along(x, axis, slice(end - size, end)) for end, size in zip(ends, node.params["sizes"])]
+    sizes = at.open.shape(node.params["sizes"])
+    return [along(x, axis, slice(end - size, end)) for end, size in zip(itertools.accumulate(sizes), sizes)]
 
 
 def along(x: Tensor, axis: int, key: slice) -> Tensor:
@@ -91,7 +88,8 @@ def deeper(x: Tensor, rank: int) -> Tensor:
 def slice_(at: JaxScope, node: Any) -> Tensor:
     x, p = at.tensor(node.invars[0]), node.params
     steps = p["strides"] or [1] * x.ndim
-    key = tuple(slice(*each) for each in zip(p["start_indices"], p["limit_indices"], steps))
+    bounds = (at.open.shape(p[name]) for name in ("start_indices", "limit_indices"))
+    key = tuple(slice(*each) for each in zip(*bounds, steps))
     found: Tensor = x[key] if key else x
     return found
 
@@ -134,10 +132,15 @@ def _starts(at: JaxScope, variables: Sequence[Any], sizes: Sequence[Size], wante
         if size == count:
             starts.append(0)
         elif isinstance(value, Tensor):
-            starts.append(o.clip(clipped(value), 0, int(size - count)))
+            starts.append(o.clip(clipped(value), 0, as_bound(size - count)))
         else:
-            starts.append(min(max(int(value), 0), int(size - count)))
+            starts.append(smaller(max(int(value), 0), size - count))
     return starts
+
+
+def as_bound(size: Size) -> Any:
+    """A size that indices are compared with: a number, or a tensor that a run fills in."""
+    return size if isinstance(size, int) else o.size_value(size, int64)
 
 
 def clipped(index: Tensor) -> Tensor:
@@ -146,7 +149,7 @@ def clipped(index: Tensor) -> Tensor:
     return cast(largest, int64)
 
 
-def places(start: Any, count: int) -> Tensor:
+def places(start: Any, count: Size) -> Tensor:
     """The indices of a slice."""
     found: Tensor = start + o.iota((count,))
     return found
@@ -154,7 +157,7 @@ def places(start: Any, count: int) -> Tensor:
 
 @converts("dynamic_slice")
 def dynamic_slice(at: JaxScope, node: Any) -> Tensor:
-    x, wanted = at.tensor(node.invars[0]), shape_of(node.outvars[0])
+    x, wanted = at.tensor(node.invars[0]), at.shape_of(node.outvars[0])
     for axis, start in enumerate(_starts(at, node.invars[1 : 1 + x.ndim], x.shape, wanted)):
         if not isinstance(start, Tensor):
             x = along(x, axis, slice(start, start + wanted[axis]))
@@ -173,7 +176,7 @@ def dynamic_update_slice(at: JaxScope, node: Any) -> Tensor:
     key: list[Any] = []
     moving = [axis for axis, start in enumerate(starts) if isinstance(start, Tensor)]
     for axis, start in enumerate(starts):
-        count = int(new.shape[axis])
+        count = new.shape[axis]
         if isinstance(start, Tensor):
             after = [1] * (len(moving) - 1 - moving.index(axis))
             key.append(o.reshape(places(start, count), (count, *after)))
@@ -192,10 +195,16 @@ def dynamic_update_slice(at: JaxScope, node: Any) -> Tensor:
 @converts("iota")
 def iota(at: JaxScope, node: Any) -> Tensor:
     dtype = dtype_of_type(node.outvars[0].aval)
-    shape, axis = shape_of(node.outvars[0]), int(node.params["dimension"])
+    shape, axis = at.shape_of(node.outvars[0]), int(node.params["dimension"])
     return o.iota(shape, axis, dtype=dtype) if dtype.kind in "iu" else cast(o.iota(shape, axis), dtype)
+
+
+@converts("dim_as_value")
+def dim_as_value(at: JaxScope, node: Any) -> Tensor:
+    """An open size as a number."""
+    return o.size_value(at.open.size(node.params["dim"]), dtype_of_type(node.outvars[0].aval))
 
 
 @converts("empty", "empty2")
 def empty(at: JaxScope, node: Any) -> Tensor:
-    return o.zeros(shape_of(node.outvars[0]), dtype=dtype_of_type(node.outvars[0].aval))
+    return o.zeros(at.shape_of(node.outvars[0]), dtype=dtype_of_type(node.outvars[0].aval))
