@@ -1,5 +1,5 @@
-# make demo | fast | test | test-wide | test-all | test-small | test-oldest | test-systems | test-pythons | cross | docs |
-# bench | oracle | parts | clean
+# make demo | fast | test | test-wide | test-all | test-small | test-oldest | test-systems | test-pythons | test-jax |
+# cross | docs | bench | oracle | parts | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
@@ -12,6 +12,8 @@
 # make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
 # make test-pythons runs what depends on the version of Python on 3.12 to 3.14, with and without the GIL;
 # tests/pythons.py says where it has them from. make test-pythons ARGS="3.14t --short" does less.
+# make test-jax converts functions of JAX with its releases from 0.5 on, each in an environment under build/jax that pip
+# fills; continuous integration does not. make test-jax ARGS="0.5 0.7" does less.
 # make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node, a
 # browser.
 # make parts makes the LLVM text of the runtime's parts of their C, with the clang that tests/make_parts.py names.
@@ -42,8 +44,8 @@ CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-ris
   wasm-ld node clang valgrind chromium
 
 .NOTPARALLEL:
-.PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-wide check cross docs \
-  bench oracle parts clean
+.PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-jax test-wide check cross \
+  docs bench oracle parts clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -80,6 +82,9 @@ test-oldest:
 
 test-pythons: $(VENV)/.has-test
 	$(BIN)/python tests/pythons.py $(ARGS)
+
+test-jax: $(VENV)/.has-test
+	$(BIN)/python tests/jax_versions.py $(ARGS)
 
 check: $(VENV)/.has-test
 	$(BIN)/ruff check .

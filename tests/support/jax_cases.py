@@ -667,9 +667,71 @@ RANDOM = [
         "truncated normal", keyed(lambda k: jax.random.truncated_normal(k, -1.0, 2.0, (5,), jnp.float64)), [KEY], 0, 1e3
     ),
     JaxCase("clone", keyed(lambda k: jax.random.bits(jax.random.clone(k))), [KEY], 0),
+    JaxCase(
+        "samplers of integers",
+        keyed(
+            lambda k: (
+                jax.random.poisson(k, jnp.linspace(0.5, 30, 12)),
+                jax.random.choice(k, 20, (8,), replace=False),
+                jax.random.choice(k, 4, (8,), p=jnp.array([0.1, 0.2, 0.3, 0.4])),
+                jax.random.rademacher(k, (9,)),
+            )
+        ),
+        [KEY],
+        0,
+    ),
+    JaxCase(
+        "beta, dirichlet",
+        keyed(
+            lambda k: (
+                jax.random.beta(k, 2.0, jnp.linspace(0.1, 5, 6), dtype=jnp.float64),
+                jax.random.dirichlet(k, jnp.array([0.5, 1.0, 3.0]), (4,), jnp.float64),
+            )
+        ),
+        [KEY],
+        0,
+        1e3,
+    ),
 ]
+
+# -- complex numbers ---------------------------------------------------------------------------------------------------
+
+Z = lax.complex
+SIGNAL, KERNEL = normal(8), normal(3)
+
+COMPLEX = [
+    JaxCase("power spectrum", lambda x: jnp.abs(jnp.fft.rfft(x)) ** 2, [SIGNAL]),
+    JaxCase("rfft and irfft of odd and even sizes", lambda x: [
+        jnp.fft.irfft(jnp.fft.rfft(x, n) * jnp.fft.rfft(x[::-1], n), n) for n in (7, 8, 10)], [SIGNAL]),
+    JaxCase("fft and ifft", lambda x: (
+        jnp.fft.fft(x).imag, jnp.fft.ifft(jnp.fft.fft(x) * jnp.exp(-1j * jnp.arange(8.0))).real,
+        jnp.fft.fftshift(jnp.fft.fft(x, norm="ortho")).real), [SIGNAL]),
+    JaxCase("fft of two axes", lambda x: (
+        jnp.abs(jnp.fft.fft2(x)), jnp.fft.ifft2(x * (1 + 2j)).imag, jnp.fft.irfftn(jnp.fft.rfftn(x) * 1j)), [X]),
+    JaxCase("fft of columns", lambda x: jnp.fft.fft(x, axis=0).real, [X]),
+    JaxCase("spectrum at 0", lambda x: jnp.abs(jnp.fft.fft(x * 0)) + jnp.abs(Z(x * 0, x * 0)), [SIGNAL], 1),
+    JaxCase("gradient of a spectrum", jax.grad(lambda x: jnp.sum(jnp.abs(jnp.fft.rfft(x)) ** 3)), [SIGNAL]),
+    JaxCase("fftconvolve", jax.scipy.signal.fftconvolve, [SIGNAL, KERNEL]),
+    JaxCase("hilbert", lambda x: jnp.abs(jnp.fft.ifft(jnp.fft.fft(x) * np.array([1, 2, 2, 2, 1, 0, 0, 0]))), [SIGNAL]),
+    JaxCase("arithmetic", lambda x, y: [part for z, w in [(Z(x, y), Z(y, x + 2))] for v in (
+        z + w, z - w, z * w, z / w, -z, jnp.conj(z), jnp.square(z), z**3, (z + 2j) ** -2, z * 2.0, z + 1)
+        for part in (v.real, v.imag)], [X, Y], 1),
+    JaxCase("functions", lambda x, y: [part for z in [Z(x, y)] for v in (
+        jnp.exp(z), jnp.log(z), jnp.sqrt(z), jnp.sin(z), jnp.cos(z), jnp.sign(z), lax.stop_gradient(z) * z)
+        for part in (v.real, v.imag)] + [jnp.angle(Z(x, y)), jnp.abs(Z(x, y))], [X, Y], 1, 10),
+    JaxCase("comparisons", lambda x, y: [
+        Z(x, y) == Z(x, x), Z(x, y) != Z(x, y), jnp.isfinite(Z(x, y)), Z(x, y).astype(bool)], [X, Y], 0),
+    JaxCase("views", lambda x, y: [v.real * 2 + v.imag for z in [Z(x, y)] for v in (
+        z.T, z[1:, ::2], z[::-1], z.reshape(2, 6), z[None], jnp.squeeze(z[:1]), jnp.concatenate([z, z * 1j]),
+        jnp.stack([z, z]), jnp.pad(z, 1), jnp.tile(z, (2, 1)), *jnp.split(z, 2, axis=1), jnp.broadcast_to(z, (2, 3, 4)),
+        lax.dynamic_slice(z, (jnp.argmax(x[:, 0]), 0), (1, 4)), z[jnp.array([0, 2, 0])], z.at[0].set(1j),
+        z.at[jnp.array([0, 0])].add(z[:2]), jnp.where(x > 0, z, 1j), jnp.copy(z), lax.optimization_barrier(z),
+        lax.dynamic_update_slice(z, z[:1] * 2, (1, 0)), jax.device_put(z))], [X, Y], 1),
+    JaxCase("sums and products", lambda x, y: [v.real * 2 + v.imag for z in [Z(x, y)] for v in (
+        z.sum(), z.mean(0), z.prod(1), jnp.cumsum(z, 1), z @ z.T, jnp.einsum("ij,kj->ik", z, z.conj()))], [X, Y]),
+]  # fmt: skip
 
 GROUPS: dict[str, list[JaxCase]] = {
     "elementwise": ELEMENTWISE, "bits": BITS, "views": VIEWS, "indexing": INDEXING, "reductions": REDUCTIONS,
-    "windows": WINDOWS, "matrices": MATRICES, "control": CONTROL, "random": RANDOM,
+    "windows": WINDOWS, "matrices": MATRICES, "control": CONTROL, "random": RANDOM, "complex": COMPLEX,
 }  # fmt: skip

@@ -44,7 +44,7 @@ MACHINES = "it is about several devices, which sg.distributed is for"
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("debug_callback", "debug_print", "io_callback", "pure_callback", "buffer_callback"), CALLBACK),
     **dict.fromkeys(COLLECTIVES, MACHINES),
-    **dict.fromkeys(("complex", "eig", "fft", "imag", "schur"), "complex numbers are no dtype here"),
+    **dict.fromkeys(("eig", "schur"), "its results are complex numbers"),
     **dict.fromkeys(("after_all", "create_token"), "tokens order effects, which are declared in their order here"),
     **dict.fromkeys(("rng_bit_generator", "rng_uniform"), "its numbers are those of XLA's own generators"),
 }
@@ -61,6 +61,23 @@ class Choices:
 KEEPING = Choices()
 
 
+# Calls of functions, whose arguments and results may be complex.
+CALLS = ("jit", "pjit", "closed_call", "core_call", "call")
+
+
+def is_complex(node: Any) -> bool:
+    """True if a complex number is among the operands or results of an equation."""
+    return any(getattr(getattr(v.aval, "dtype", None), "kind", "") == "c" for v in (*node.invars, *node.outvars))
+
+
+@frozen(eq=False)
+class ComplexPair:
+    """Complex numbers within a function: their two parts."""
+
+    real: Tensor
+    imag: Tensor
+
+
 class _Jax(Dialect):
     """A node is an equation, a variable a variable or literal of it."""
 
@@ -75,6 +92,8 @@ class _Jax(Dialect):
         name = self.name(node)
         if name == "pure_callback" and versions.messages_of(node) is not None:
             return "error_if"
+        if is_complex(node) and name not in CALLS:
+            return f"complex {name}"
         is_foreign = name not in CONVERTERS and versions.implementation_of(node.primitive) is not None
         return "" if is_foreign else name
 
@@ -103,22 +122,20 @@ class _Jax(Dialect):
     def objects_to(self, node: Any) -> Iterator[tuple[str, str]]:
         name = self.name(node)
         if self.key(node) not in CONVERTERS:
-            yield name, REFUSED.get(name, "this op is not converted")
+            other = "of complex numbers it is not converted" if is_complex(node) else "this op is not converted"
+            yield name, REFUSED.get(name, other)
         if any(True for _ in versions.bodies_of(node.params)):
             return  # the nodes inside say it
         for variable in (*node.invars, *node.outvars):
             dtype = dtype_of_aval(variable.aval)
-            if dtype is None or dtype.name not in DTYPE_NAMES:
+            if dtype is None or not (dtype.kind == "c" or dtype.name in DTYPE_NAMES):
                 yield name, f"a value of type {variable.aval}"
 
     def compute(self, node: Any, given: Sequence[Any]) -> Sequence[Any] | None:
         few = all(_is_few(v.aval.shape) for v in node.outvars)
-        if (
-            not few
-            or node.effects
-            or self.name(node) == "dim_as_value"
-            or any(True for _ in versions.bodies_of(node.params))
-        ):
+        if not few or node.effects or self.name(node) == "dim_as_value":
+            return None
+        if is_complex(node) or any(True for _ in versions.bodies_of(node.params)):
             return None
         with Graph():
             scope = JaxScope({v: x for v, x in zip(node.invars, given, strict=True) if not versions.is_literal(v)})
@@ -145,6 +162,7 @@ class JaxScope(SourceScope):
         lifted: tensors in the place of constants of the jaxprs, by their identity.
         given: the tensors that the function was called with.
         open: the open sizes among the shapes.
+        part: "real" or "imag" where complex values are seen as this part of them.
     """
 
     def __init__(
@@ -157,14 +175,16 @@ class JaxScope(SourceScope):
         super().__init__(JAX, values)
         self.choices = choices
         self.open = OpenSizes() if sizes is None else sizes
+        self.part = ""
         self.lifted: Mapping[int, Tensor] = {} if lifted is None else lifted
         self.given: frozenset[Tensor] = frozenset(self.lifted.values())
         self._arrays: dict[int, Any] = {}  # of constants, one for all uses, so that it is one constant
 
     def value(self, variable: Any) -> Any:
-        if versions.is_literal(variable):
-            return versions.as_array(variable.val, variable.aval)
-        return super().value(variable)
+        literal = versions.is_literal(variable)
+        found = versions.as_array(variable.val, variable.aval) if literal else super().value(variable)
+        is_pair = isinstance(found, ComplexPair) or (isinstance(found, np.ndarray) and found.dtype.kind == "c")
+        return getattr(found, self.part) if self.part and is_pair else found
 
     def tensor(self, variable: Any) -> Tensor:
         return as_tensor(self.value(variable)) if versions.is_literal(variable) else super().tensor(variable)
@@ -252,6 +272,9 @@ def declare(
 ) -> list[Tensor]:
     """Declare what a traced function computes of tensors and known arrays."""
     JAX.require(body_of(traced.body.jaxpr))
+    for variable in traced.body.jaxpr.outvars:
+        if getattr(variable.aval.dtype, "kind", "") == "c":
+            raise RefusedError(f"JAX: a result of type {variable.aval}: return its real and imaginary parts")
     scope = JaxScope({}, choices, lifted, sizes)
     given = [_of_type(variable, value) for variable, value in zip(traced.body.jaxpr.invars, values, strict=True)]
     scope.given |= {value for value in given if isinstance(value, Tensor)}

@@ -32,9 +32,13 @@ def _wide(node: Any, operands: Sequence[Tensor]) -> list[Tensor]:
 
 @converts("dot_general")
 def dot_general(at: JaxScope, node: Any) -> Tensor:
+    result = contracted(*_wide(node, at.tensors(node.invars)), node.params["dimension_numbers"])
+    return result != 0 if dtype_of_type(node.outvars[0].aval).kind == "b" else result
+
+
+def contracted(x: Tensor, y: Tensor, dimensions: Any) -> Tensor:
     """Results have the batch axes first, then those of the first operand, then those of the second."""
-    x, y = _wide(node, at.tensors(node.invars))
-    (xs, ys), (batch_xs, batch_ys) = node.params["dimension_numbers"]
+    (xs, ys), (batch_xs, batch_ys) = dimensions
     free = iter(string.ascii_letters)
     first = [next(free) for _ in range(x.ndim)]
     second = [""] * y.ndim
@@ -43,8 +47,7 @@ def dot_general(at: JaxScope, node: Any) -> Tensor:
     second = [name or next(free) for name in second]
     kept = [first[n] for n in batch_xs] + [c for n, c in enumerate(first) if n not in (*xs, *batch_xs)]
     kept += [c for n, c in enumerate(second) if n not in (*ys, *batch_ys)]
-    result = o.einsum(f"{''.join(first)},{''.join(second)}->{''.join(kept)}", x, y)
-    return result != 0 if dtype_of_type(node.outvars[0].aval).kind == "b" else result
+    return o.einsum(f"{''.join(first)},{''.join(second)}->{''.join(kept)}", x, y)
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from jax._src import core  # what jax.extend.core has, without that package's im
 
 __all__ = [
     "DEFINITIONS", "KEY_DTYPE", "InconclusiveError", "as_array", "bodies_of", "definition_of", "dtype_of_aval",
-    "dtype_of_type", "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal", "is_traced", "jax",
-    "messages_of", "packed_keys", "parts_of", "source_of",
+    "dtype_of_type", "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal",
+    "is_traced", "jax", "messages_of", "packed_keys", "parts_of", "source_of",
 ]  # fmt: skip
 
 InconclusiveError: type[Exception] = core.InconclusiveDimensionOperation  # of what depends on an open size
