@@ -39,7 +39,7 @@ def environment(version: str) -> Path:
 def run_tests(python: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """pytest in an environment; its first lines say which JAX it is."""
     code = "import sys, jax, pytest; print(jax.__version__); sys.exit(pytest.main(sys.argv[1:]))"
-    command = [python, "-c", code, "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow", *FILES, *arguments]
+    command = [python, "-c", code, "-q", "--tb=short", "-p", "no:cacheprovider", *FILES, *arguments]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True)
 

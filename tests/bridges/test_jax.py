@@ -520,3 +520,8 @@ def test_a_function_keeps_its_executable() -> None:
     assert "executable (x float64[3], a float64[])" in repr(ours)
     assert ours.executable(X, A).tolist() == ours(X, A).tolist()
     assert "program of x, a" in str(jax.make_jaxpr(ours)(X, A))
+
+
+def test_the_door_imports_no_kernel_language_of_jax() -> None:
+    code = "import sys, staticgrad.jax; sys.exit(any('pallas' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -181,6 +181,7 @@ def primitives_of(jaxpr: Any) -> Iterator[str]:
             yield from primitives_of(versions.parts_of(body)[0])
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="older releases have fewer primitives")
 def test_each_converter_has_a_case() -> None:
     cases = [case for group in GROUPS.values() for case in group]
     tried = {name for case in cases for name in primitives_of(jax.make_jaxpr(case.fn)(*case.args).jaxpr)}
@@ -366,7 +367,7 @@ def test_a_rule_that_reads_what_is_computed_around_it_is_refused() -> None:
         return scaled(x)
 
     y = convert(fn)(x)
-    with pytest.raises(sg.UnsupportedError, match="custom_vjp_call: its rule reads a value that is computed around it"):
+    with pytest.raises(sg.UnsupportedError, match=r"custom_vjp_call.*: its rule reads a value that is"):
         sg.gradients(y, x)
 
 

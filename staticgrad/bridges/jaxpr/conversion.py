@@ -98,7 +98,7 @@ class _Jax(Dialect):
         return "" if is_foreign else name
 
     def shown(self, node: Any) -> str:
-        operands, results = (", ".join(str(v.aval) for v in vs) for vs in (node.invars, node.outvars))
+        operands, results = (", ".join(v.aval.str_short() for v in vs) for vs in (node.invars, node.outvars))
         return f"{operands} to {results}"
 
     def operands(self, node: Any) -> Sequence[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from staticgrad.base.types import Atom, Dim, Size, larger, smaller
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.jaxpr import versions
 
 
 def _remainder(a: Size, b: Size) -> Size:
@@ -63,14 +64,12 @@ class OpenSizes:
         return sum(math.prod((self._variable(atom) for atom in atoms), start=n) for atoms, n in size.terms)
 
     def _variable(self, atom: Atom) -> Any:
-        from jax import export
-
         if atom not in self._variables:
             if self._scope is None:
-                self._scope = export.SymbolicScope()
+                self._scope = versions.symbolic_scope()
             name = f"d{len(self.sizes)}"
             self.sizes[name] = Dim((((atom,), 1),))
-            (self._variables[atom],) = export.symbolic_shape(name, scope=self._scope)
+            self._variables[atom] = versions.symbolic_size(name, self._scope)
         return self._variables[atom]
 
     def _read(self, node: ast.expr) -> Any:

@@ -25,7 +25,8 @@ from jax._src import core  # what jax.extend.core has, without that package's im
 __all__ = [
     "DEFINITIONS", "KEY_DTYPE", "InconclusiveError", "as_array", "bodies_of", "definition_of", "dtype_of_aval",
     "dtype_of_type", "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal",
-    "is_traced", "jax", "messages_of", "packed_keys", "parts_of", "source_of",
+    "is_traced", "jax", "messages_of", "packed_keys", "parts_of", "source_of", "symbolic_scope",
+    "symbolic_size",
 ]  # fmt: skip
 
 InconclusiveError: type[Exception] = core.InconclusiveDimensionOperation  # of what depends on an open size
@@ -68,6 +69,20 @@ def as_array(value: Any, aval: Any = None) -> np.ndarray:
     if is_key(getattr(value, "dtype", np.dtype(bool))):
         return packed_keys(np.asarray(jax.random.key_data(value)))
     return np.asarray(value, None if aval is None else dtype_of_aval(aval))
+
+
+def symbolic_scope() -> Any:
+    """The scope that symbolic dimensions of one trace have in common."""
+    from jax._src.export import shape_poly  # what jax.export has, which in some releases asks for absl besides
+
+    return shape_poly.SymbolicScope()
+
+
+def symbolic_size(name: str, scope: Any) -> Any:
+    """A size that JAX traces by this name."""
+    from jax._src.export import shape_poly
+
+    return shape_poly.symbolic_shape(name, scope=scope)[0]
 
 
 def source_of(equation: Any) -> SourceLine | None:
