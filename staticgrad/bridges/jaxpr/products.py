@@ -32,7 +32,8 @@ def _wide(node: Any, operands: Sequence[Tensor]) -> list[Tensor]:
 
 @converts("dot_general")
 def dot_general(at: JaxScope, node: Any) -> Tensor:
-    result = contracted(*_wide(node, at.tensors(node.invars)), node.params["dimension_numbers"])
+    x, y = _wide(node, at.tensors(node.invars))
+    result = contracted(x, y, node.params["dimension_numbers"])
     return result != 0 if dtype_of_type(node.outvars[0].aval).kind == "b" else result
 
 

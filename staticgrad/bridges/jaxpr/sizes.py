@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from staticgrad.base.types import Atom, Dim, Size, larger, smaller
@@ -21,8 +21,13 @@ def _remainder(a: Size, b: Size) -> Size:
     return a - a // b * b
 
 
-CALLS = {"floordiv": lambda a, b: a // b, "max": larger, "min": smaller, "mod": _remainder}
-OPERATORS = {
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "floordiv": lambda a, b: a // b,
+    "max": larger,
+    "min": smaller,
+    "mod": _remainder,
+}
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.Pow: lambda a, b: math.prod([a] * b),
 }  # fmt: skip
