@@ -129,7 +129,7 @@ class _Jax(Dialect):
         for variable in (*node.invars, *node.outvars):
             dtype = dtype_of_aval(variable.aval)
             if dtype is None or not (dtype.kind == "c" or dtype.name in DTYPE_NAMES):
-                yield name, f"a value of type {variable.aval}"
+                yield name, f"a value of type {variable.aval.str_short()}"
 
     def compute(self, node: Any, given: Sequence[Any]) -> Sequence[Any] | None:
         few = all(_is_few(v.aval.shape) for v in node.outvars)
@@ -274,7 +274,8 @@ def declare(
     JAX.require(body_of(traced.body.jaxpr))
     for variable in traced.body.jaxpr.outvars:
         if getattr(variable.aval.dtype, "kind", "") == "c":
-            raise RefusedError(f"JAX: a result of type {variable.aval}: return its real and imaginary parts")
+            shown = variable.aval.str_short()
+            raise RefusedError(f"JAX: a result of type {shown}: return its real and imaginary parts")
     scope = JaxScope({}, choices, lifted, sizes)
     given = [_of_type(variable, value) for variable, value in zip(traced.body.jaxpr.invars, values, strict=True)]
     scope.given |= {value for value in given if isinstance(value, Tensor)}

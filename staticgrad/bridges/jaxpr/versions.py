@@ -75,6 +75,7 @@ def symbolic_scope() -> Any:
     """The scope that symbolic dimensions of one trace have in common."""
     from jax._src.export import shape_poly  # what jax.export has, which in some releases asks for absl besides
 
+    importlib.import_module("jax._src.export.shape_poly_decision")  # with which bounds are compared
     return shape_poly.SymbolicScope()
 
 
