@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from staticgrad.functions.checking import check_gradients
     from staticgrad.functions.function import function, hvp, value_and_grad
     from staticgrad.functions.minimization import minimize
+    from staticgrad.functions.own import op
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
@@ -312,6 +313,7 @@ _LATER = {
     "load": "staticgrad.runtime.export.loaded",
     "load_graph": "staticgrad.saving.graphs",
     "minimize": "staticgrad.functions.minimization",
+    "op": "staticgrad.functions.own",
     "parse": "staticgrad.saving.parser",
     "result_type": "staticgrad.graph.dtypes",
     "save_graph": "staticgrad.saving.graphs",
@@ -570,6 +572,7 @@ __all__ = [
     "once_differentiable",
     "ones",
     "ones_like",
+    "op",
     "optim",
     "outer",
     "pad",

@@ -276,7 +276,8 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
 
 
 def _name(nodes: Sequence[Node]) -> str:
-    names = list(dict.fromkeys(node.op.name for node in nodes))
+    own = [node.part for node in nodes if node.part]  # come first
+    names = list(dict.fromkeys([*own, *(node.op.name for node in nodes if not node.part)]))
     return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
 
 

@@ -64,10 +64,11 @@ def rebuild(region: Region, visit: Visit) -> Region:
                 raise
             if outputs is None:
                 outputs = graph.clone(node, inputs, control).outputs
-            elif control or node.epoch:
+            elif control or node.epoch or node.part:
                 for new in graph.nodes[start:]:
-                    new.control = tuple(dict.fromkeys((*new.control, *control)))
+                    new.control = tuple(dict.fromkeys((*new.control, *control))) if control else new.control
                     new.epoch = new.epoch or node.epoch
+                    new.part = new.part or node.part
             if node.graph is not graph:
                 tensors.update(zip(node.outputs, outputs, strict=True))
                 made = tuple(graph.nodes[start:])

@@ -81,7 +81,7 @@ class Node(metaclass=hints.Answering):
     """
 
     __slots__ = {
-        **dict.fromkeys(("_name", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal")),
+        **dict.fromkeys(("_name", "blocked", "checkpoint", "control", "epoch", "module", "original", "part", "primal")),
         **dict.fromkeys(("serial", "shown", "source")),
         "attrs": "What the op is told beside its operands.",
         "graph": "The graph that it is declared in.",
@@ -117,6 +117,7 @@ class Node(metaclass=hints.Answering):
         self.shown: tuple[str, tuple[Tensor, ...]] | None = None  # see GradFn
         self.module: Place | None = None  # whose call declares it, the innermost one
         self.primal: Node | None = None  # of whose derivative it is a part
+        self.part = ""  # the name of the user's own op that it is a part of, which kernels show
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
 
@@ -988,7 +989,7 @@ class Graph(metaclass=hints.Answering):
             types = tuple([y.type for y in node.outputs])
         name = self._name_like(node)
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
-        new.epoch = node.epoch
+        new.epoch, new.part = node.epoch, node.part
         self.nodes.append(new)
         return new
 

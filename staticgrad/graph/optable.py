@@ -312,6 +312,7 @@ class Op:
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
     grad_name: str | Callable[[Node], str] = ""  # its backward node's name, without "Backward0" where it is text
+    own: bool = False  # a user's: in no table, told apart by its attributes; kernels with parts of it have its name
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
 
     def __repr__(self) -> str:

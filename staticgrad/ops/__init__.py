@@ -23,6 +23,7 @@ DEFINED = {
     "einsum": "einsum",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
     "fourier": "fft ifft irfft rfft",
+    "own": "",
     "missing": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
     "moments": "mean std var",
     "pooling": "adaptive_avg_pool1d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"

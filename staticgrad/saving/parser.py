@@ -16,13 +16,17 @@ from staticgrad.base.errors import FormatError
 from staticgrad.base.frozen import record
 from staticgrad.base.types import Shape, TensorType
 from staticgrad.graph.graph import Graph, GraphEntry, Node, Tensor
-from staticgrad.graph.optable import OPS, Array
+from staticgrad.graph.optable import OPS, Array, Op
 from staticgrad.graph.scopes import Checkpoint, no_grad
+from staticgrad.graph.text import SUFFIX
+from staticgrad.ops.control.bodies import Body
+from staticgrad.ops.own import OwnAttributes, checked, entry
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.saving.bodies import GraphScopes, know_bodies
-from staticgrad.saving.literals import Tokens
+from staticgrad.saving.literals import Made, Tokens, resolve
 from staticgrad.saving.values import TextValues
 
+OWN = OwnAttributes.__name__.removesuffix(SUFFIX)  # the class of attributes that say what an op is
 WORDS = frozenset({"after", "again", "checkpoint", "no_grad"})  # that follow the attributes in a line
 _epochs = itertools.count(-1, -1)  # numbers of recomputations that no derivative of this process gives
 
@@ -87,6 +91,7 @@ class _GraphReader:
         self.values = TextValues(arrays, self.scopes.body)
         self.checkpoints: dict[int, Checkpoint] = {}
         self.epochs: dict[int, int] = {}
+        self.own: dict[tuple[str, str], Op] = {}  # ops of the user's own, by name and by whence their derivative comes
 
     @property
     def root(self) -> Graph:
@@ -157,13 +162,10 @@ class _GraphReader:
         name = t.node_name()
         t.expect("=")
         word = t.take("name")
-        try:
-            op = OPS[word]
-        except KeyError:
-            raise FormatError(f"there is no op {word!r}") from None
         t.expect("(")
         inputs = t.sequence(")", self.scopes.tensor)
         made = self.values.attributes(t) if t.kind == "name" and t.text not in WORDS else None
+        op = self.op(word, made)
         control = [self.scopes.node(t)] if t.accept("after") else []
         while control and t.accept(","):
             control.append(self.scopes.node(t))
@@ -183,6 +185,17 @@ class _GraphReader:
         self.register(node)
         for y, output in zip(node.outputs, outputs, strict=True):
             _mark(y, output.words)
+
+    def op(self, word: str, made: Made | None) -> Op:
+        """The op of a name, or the one of the user's own that its attributes say."""
+        if made is not None and made.name == OWN:
+            attrs = resolve(made)
+            kind = "rule" if isinstance(attrs.derivative, Body) else attrs.derivative
+            return self.own.setdefault((word, kind), entry(word, checked(word, attrs)))
+        try:
+            return OPS[word]
+        except KeyError:
+            raise FormatError(f"there is no op {word!r}") from None
 
     def again(self, t: Tokens) -> tuple[int, Node | None]:
         """The recomputation that a node belongs to, and the node that it computes again."""
