@@ -39,7 +39,7 @@ def substituted(fetches: Sequence[Tensor], values: Mapping[Tensor, Tensor], what
             control = [nodes[before] for before in node.control if before in nodes]
             with at_source(node.source):
                 new = graph.add(node.op, inputs, node.attrs, types=types, control=control)
-            new.epoch = node.epoch
+            new.epoch, new.part = node.epoch, node.part
             nodes[node] = new
             made.update(zip(node.outputs, new.outputs, strict=True))
     return [made.get(x, x) for x in fetches]

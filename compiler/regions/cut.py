@@ -269,7 +269,7 @@ class _NodeCopier:
             self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
             node.blocked,
         )  # fmt: skip
-        new.epoch = node.epoch
+        new.epoch, new.part = node.epoch, node.part
         self.graph.nodes.append(new)
         self._nodes[node] = new
         for y, made in zip(node.outputs, new.outputs, strict=True):

@@ -8,7 +8,8 @@ whoever loads that gives the names back.
 
     text     ::= nested tuples of numbers, strings and bytes, as Python writes them
     graph    ::= nodes, feeds, fetches, effects           tensors and nodes are numbers, in the order of declaration
-    node     ::= op, attributes, operands, nodes before it, types, epoch, whether gradients are blocked
+    node     ::= op, attributes, operands, nodes before it, types, epoch, whether gradients are blocked, the op of the
+                 user's own that it is a part of
     body     ::= the SHA-256 digest of its graph, or its number if it was met before
 
 Bodies nest, and several nodes may have the same one: so each is written once, and its text is not quoted by the text
@@ -105,7 +106,7 @@ class _DigestWriter:
         operands = [tensors[x] for x in node.inputs]
         before = [numbers[other] for other in node.control]
         types = [(y.type.shape, y.type.dtype.char) for y in node.outputs]
-        return node.op.name, attrs, operands, before, types, node.epoch, node.blocked
+        return node.op.name, attrs, operands, before, types, node.epoch, node.blocked, node.part
 
     def value(self, value: Any) -> object:
         kind = type(value)

@@ -13,7 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from staticgrad.base.boundary import boundary
-from staticgrad.base.errors import GradientError, GraphError, SourceLine, StaticGradError, user_source
+from staticgrad.base.errors import (
+    GradientError,
+    GraphError,
+    PromotionWarning,
+    SourceLine,
+    StaticGradError,
+    called_for,
+    silent,
+    user_source,
+)
 from staticgrad.base.types import bool_, float32, float64, int64, is_floating, is_weak
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.functions.checking import check_gradients
@@ -65,8 +74,8 @@ def op(
         reference: the same by NumPy, of arrays, floats in float64: what the interpreter computes
             (``STATICGRAD_BACKEND=reference``), and what ``check`` compares with. Default: the expression, by the
             references of its ops.
-        derivative: a function ``(g, *operands, y)`` of scalars that gives the cotangent of each operand for the
-            cotangent ``g`` of the result ``y``: a tuple, or the lone one; None where there is none. It is elementwise
+        derivative: a function ``(g, *operands, result)`` of scalars that gives the cotangent of each operand for the
+            cotangent ``g`` of the result: a tuple, or the lone one; None where there is none. It is elementwise
             and linear in ``g``, so that it serves forward mode as well, and is derived itself for further orders. By
             default it is derived from the expression. None: the op is not differentiable.
         domain: ``(low, high)``, or one for each operand: where ``check`` draws operands.
@@ -120,7 +129,7 @@ class OwnOp:
         if reference is not None:
             require_function(f"op {name!r}: the reference", reference, *self._operands)
         if self._derivative not in (DERIVED, NONE):
-            require_function(f"op {name!r}: the derivative", self._derivative, "g", *self._operands, "y")
+            require_function(f"op {name!r}: the derivative", self._derivative, "g", *self._operands, "result")
         self._domains = _domains(name, domain, len(self._operands))
         self.__doc__ = doc or f"The op {name} of {', '.join(self._operands)}, elementwise."
         self._known: dict[tuple[np.dtype, ...], OwnAttributes] = {}
@@ -149,12 +158,14 @@ class OwnOp:
         """The expressions for operands of these dtypes, which are traced once."""
         known = self._known.get(dtypes)
         if known is None:
-            value = value_of(self.name, self._expression, self._operands, dtypes)
+            with called_for(f"the expression of op {self.name!r}", self.source):
+                value = value_of(self._expression, self._operands, dtypes)
             derivative: Any = self._derivative
             if not is_floating(value.fetches[0].dtype):
                 derivative = NONE
             elif callable(derivative):
-                derivative = derivative_of(self.name, derivative, self._operands, value)
+                with called_for(f"the derivative of op {self.name!r}", self.source):
+                    derivative = derivative_of(derivative, self._operands, value)
             known = self._known.setdefault(dtypes, OwnAttributes(value, derivative))
         return known
 
@@ -171,27 +182,21 @@ class OwnOp:
             GraphError: it is defined for none, or the name was declared with another expression.
         """
         text = self._text()
-        before, known = _DECLARED.get(self.name, (self, text))
+        before, known = _DECLARED.setdefault(self.name, (self, text))
         if known != text and not (_is_of_notebook(before.source) and _is_of_notebook(self.source)):
             raise GraphError(
-                f"op {self.name!r}: declared before with another expression\n  first at {before.source}",
+                f"op {self.name!r}: declared before with another expression, at {before.source}",
                 source=self.source,
             )
-        _DECLARED[self.name] = self, text
+        if known != text:
+            _DECLARED[self.name] = self, text
 
     def _text(self) -> str:
         """The expression and the derivative as text, for the first dtype for which there is one."""
-        failed: StaticGradError | None = None
-        for dtype in PROBED:
-            try:
-                attrs = self.attributes((dtype,) * len(self._operands))
-            except StaticGradError as error:
-                failed = failed or error
-                continue
-            parts = [attrs.value, attrs.derivative]
-            return "\n".join(print_graph(p.graph, full=True) if isinstance(p, Body) else p for p in parts)
-        assert failed is not None
-        raise failed
+        first = next(filter(self._is_defined_for, PROBED), PROBED[0])
+        attrs = self.attributes((first,) * len(self._operands))
+        parts = [attrs.value, attrs.derivative]
+        return "\n".join(print_graph(p.graph, full=True) if isinstance(p, Body) else p for p in parts)
 
     @boundary
     def check(self, points: int = POINTS, seed: int = 0) -> None:
@@ -230,7 +235,8 @@ class OwnOp:
 
     def _is_defined_for(self, dtype: np.dtype) -> bool:
         try:
-            self.attributes((dtype,) * len(self._operands))
+            with silent(PromotionWarning):
+                value_of(self._expression, self._operands, (dtype,) * len(self._operands))
         except StaticGradError:
             return False
         return True

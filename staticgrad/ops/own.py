@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from staticgrad.base.errors import GraphError, called_for, user_source
+from staticgrad.base.errors import GraphError, called_for
 from staticgrad.base.extents import is_same
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType, broadcast_shapes, float32, is_floating, is_short_float
@@ -27,7 +27,6 @@ from staticgrad.graph.graph import Graph, Tensor, get_default_graph, needed_node
 from staticgrad.graph.lifting import lift
 from staticgrad.graph.optable import FUNCTIONS, OPS, Array, Namespace, Op, Primal
 from staticgrad.graph.scopes import isolated, no_grad
-from staticgrad.graph.text import PLAIN_SYMBOL
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.control.bodies import Body, run_alone
 from staticgrad.ops.elementwise.copies import of_width
@@ -83,107 +82,109 @@ def checked(name: str, attrs: OwnAttributes) -> OwnAttributes:
     Raises:
         GraphError: they are not, or the name is taken.
     """
-    if not PLAIN_SYMBOL.fullmatch(name) or is_taken(name):
-        raise GraphError(f"op {name!r}: expected a name of its own, which is an identifier")
+    if not name.isidentifier() or is_taken(name):
+        raise GraphError(f"expected an identifier as the name of an op of the user's own, actual {name!r}")
     value, derivative = attrs.value, attrs.derivative
-    _check_expression(f"op {name!r}: the expression", value, 1)
+    with called_for(f"the expression of op {name!r}", None):
+        _check_expression(value, 1)
     if isinstance(derivative, Body):
-        _check_expression(f"op {name!r}: the derivative", derivative, len(value.feeds))
-        y = value.fetches[0]
-        given = [x.dtype for x in derivative.feeds]
-        if given != [y.dtype, *(x.dtype for x in value.feeds), y.dtype] or not is_floating(y.dtype):
-            raise GraphError(f"op {name!r}: the operands of the derivative are not those of the expression")
-        _check_gradients(name, value.feeds, derivative.fetches)
+        with called_for(f"the derivative of op {name!r}", None):
+            _check_expression(derivative, len(value.feeds))
+            expected, given = _given_to_derivative(value), [x.dtype for x in derivative.feeds]
+            if given != expected or not is_floating(expected[0]):
+                raise GraphError("its operands are not those of the expression")
+            _check_gradients(value.feeds, derivative.fetches)
     return attrs
 
 
 # -- tracing ----------------------------------------------------------------------------------------------------------
 
 
-def _traced(
-    what: str, fn: Callable[..., Any], names: Sequence[str], dtypes: Sequence[np.dtype]
-) -> tuple[Graph, tuple[Tensor, ...], Any]:
-    """A graph with scalar operands of these names and dtypes, these, and what a function makes of them in there."""
-    graph = Graph()
-    with graph, isolated(), called_for(what, user_source()):
-        feeds = tuple(placeholder((), dtype, name=x) for x, dtype in zip(names, dtypes, strict=True))
-        return graph, feeds, fn(*feeds)
-
-
-def value_of(name: str, fn: Callable[..., Any], names: Sequence[str], dtypes: Sequence[np.dtype]) -> Body:
-    """The expression that a function declares for operands of these dtypes.
+def value_of(fn: Callable[..., Any], names: Sequence[str], dtypes: Sequence[np.dtype]) -> Body:
+    """The expression that a function declares for operands of these names and dtypes.
 
     Raises:
         GraphError: it is no expression of scalars.
     """
-    what = f"op {name!r}: the expression"
-    graph, feeds, made = _traced(what, fn, names, dtypes)
-    return _finished(what, graph, feeds, [_scalar(what, graph, made)])
+    graph, feeds, made = _traced(fn, names, dtypes)
+    return _finished(graph, feeds, [_scalar(graph, made)])
 
 
-def derivative_of(name: str, fn: Callable[..., Any], names: Sequence[str], value: Body) -> Body:
+def derivative_of(fn: Callable[..., Any], names: Sequence[str], value: Body) -> Body:
     """The expression of the gradient by each operand; zero for one that has none.
 
     Raises:
         GraphError: it is no expression of scalars, or not one for each operand.
     """
-    what = f"op {name!r}: the derivative"
-    y = value.fetches[0]
-    dtypes = [y.dtype, *(x.dtype for x in value.feeds), y.dtype]
-    graph, feeds, made = _traced(what, fn, ("g", *names, "y"), dtypes)
+    graph, feeds, made = _traced(fn, ("g", *names, "result"), _given_to_derivative(value))
     listed = list(made) if isinstance(made, (tuple, list)) else [made]
     if len(listed) != len(names):
-        raise GraphError(f"{what}: expected a gradient for each operand: {len(names)}, actual {len(listed)}")
+        raise GraphError(f"expected a gradient for each operand: {len(names)}, actual {len(listed)}")
     gradients = []
     with graph, isolated():
         for g, x in zip(listed, value.feeds, strict=True):
-            if g is None or not is_floating(x.dtype):
-                gradients.append(FUNCTIONS.constant(0, x.dtype))
-            else:
-                gradients.append(of_width(_scalar(what, graph, g, x.dtype), x.dtype))
-    _check_gradients(name, value.feeds, gradients)
-    return _finished(what, graph, feeds, gradients)
+            none = g is None or not is_floating(x.dtype)
+            gradients.append(FUNCTIONS.constant(0, x.dtype) if none else of_width(_scalar(graph, g, x.dtype), x.dtype))
+    _check_gradients(value.feeds, gradients)
+    return _finished(graph, feeds, gradients)
 
 
-def _scalar(what: str, graph: Graph, made: Any, dtype: np.dtype | None = None) -> Tensor:
+def _given_to_derivative(value: Body) -> list[np.dtype]:
+    """The dtypes of the cotangent, of the operands and of the result."""
+    result = value.fetches[0].dtype
+    return [result, *(x.dtype for x in value.feeds), result]
+
+
+def _traced(
+    fn: Callable[..., Any], names: Sequence[str], dtypes: Sequence[np.dtype]
+) -> tuple[Graph, tuple[Tensor, ...], Any]:
+    """A graph with scalar operands of these names and dtypes, these, and what a function makes of them in there."""
+    graph = Graph()
+    with graph, isolated():
+        feeds = tuple(placeholder((), dtype, name=x) for x, dtype in zip(names, dtypes, strict=True))
+        return graph, feeds, fn(*feeds)
+
+
+def _scalar(graph: Graph, made: Any, dtype: np.dtype | None = None) -> Tensor:
     x = lift(made, graph, dtype)
     if not graph.holds(x):
-        raise GraphError(f"{what} uses {x!r}, which is neither an operand nor a constant", source=x.source)
+        raise GraphError(f"{x!r} is neither an operand nor made of operands and constants", source=x.source)
     if x.shape != ():
-        raise GraphError(f"{what}: expected a scalar made of scalars, actual {x.type}", source=x.source)
+        raise GraphError(f"expected a scalar made of scalars, actual {x!r}", source=x.source)
     return x
 
 
-def _check_gradients(name: str, operands: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+def _check_gradients(operands: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
     for x, g in zip(operands, gradients, strict=True):
         if g.dtype != x.dtype:
-            raise GraphError(f"op {name!r}: the gradient of {x.name!r}: expected {x.dtype.name}, actual {g.dtype.name}")
+            raise GraphError(f"the gradient of {x.name!r}: expected {x.dtype.name}, actual {g.dtype.name}")
 
 
-def _finished(what: str, graph: Graph, feeds: tuple[Tensor, ...], fetches: Sequence[Tensor]) -> Body:
+def _finished(graph: Graph, feeds: tuple[Tensor, ...], fetches: Sequence[Tensor]) -> Body:
     """The expression without what it does not need."""
     needed = {*needed_nodes(fetches, ()), *(x.op for x in feeds)}
     graph.nodes[:] = [node for node in graph.nodes if node in needed]
     graph.finalize()
     body = Body(graph, feeds, tuple(fetches))
-    _check_expression(what, body, len(fetches))
+    _check_expression(body, len(fetches))
     return body
 
 
-def _check_expression(what: str, body: Body, results: int) -> None:
-    feeds = {x.op for x in body.feeds}
+def _check_expression(body: Body, results: int) -> None:
+    operands = {x.op for x in body.feeds}
     for node in body.graph.nodes:
         op = node.op
+        is_operand = op is PLACEHOLDER and node in operands
         elementwise = op.elementwise or op.batch is broadcasting or op is CONSTANT or op is FULL
-        if (op is PLACEHOLDER) != (node in feeds) or not (elementwise or node in feeds) or op.draws or node.control:
+        if not (is_operand or elementwise) or op.draws or node.control:
             raise GraphError(
-                f"{what} uses {op.name!r}\n  expected elementwise functions of its operands and of constants",
+                f"{op.name!r} is used; expected elementwise functions of the operands and of constants alone",
                 source=node.source,
             )
         if any(y.shape != () for y in node.outputs):
-            raise GraphError(f"{what}: expected scalars, actual {node.outputs[0].type}", source=node.source)
-    if len(body.fetches) != results or body.effects or not body.feeds:
-        raise GraphError(f"{what}: expected {results} results of one operand or more")
+            raise GraphError(f"expected scalars, actual {node.outputs[0]!r}", source=node.source)
+    if len(body.fetches) != results or body.effects or not operands:
+        raise GraphError(f"expected {results} results of one operand or more, actual {len(body.fetches)}")
 
 
 # -- the entry's functions --------------------------------------------------------------------------------------------

@@ -16,6 +16,13 @@ from staticgrad.graph.graph import Graph, Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TWICE = 0.15  # of what is drawn is declared twice
+DRAWN_LOG = sg.op("drawn_log", lambda x: sg.log(x * x + 1.0))
+DRAWN_RATIO = sg.op(
+    "drawn_ratio",
+    lambda x, y: x / (y * y + 1.0),
+    reference=lambda x, y: x / (y * y + 1.0),
+    derivative=lambda g, x, y, z: (g / (y * y + 1.0), g * z * y * -2.0 / (y * y + 1.0)),
+)
 SHAPES = ((4, 6), (6,), (4, 1), (1, 6), (3, 4, 6), (2, 3, 6, 6), (5,), (4, 4), (3, 17))
 
 
@@ -52,7 +59,7 @@ class Maker:
         assert x is not None
         functions: list[Callable[[Tensor], Tensor]] = [
             sg.tanh, sg.exp, sg.nn.sigmoid, sg.nn.relu, sg.nn.gelu, sg.nn.softplus, sg.abs, sg.negative, sg.square,
-            lambda v: sg.sqrt(v * v + 0.5), lambda v: sg.log(v * v + 1.0), lambda v: v / 3.0, lambda v: 2.0 - v,
+            lambda v: sg.sqrt(v * v + 0.5), DRAWN_LOG, lambda v: v / 3.0, lambda v: 2.0 - v,
             lambda v: sg.where(v > 0.1, v, v * 0.25), lambda v: v**3, sg.erf, sg.sin, lambda v: sg.clip(v, -0.5, 0.7),
         ]  # fmt: skip
         y = functions[int(self.rng.integers(len(functions)))](x)
@@ -75,7 +82,7 @@ class Maker:
         """A function of two tensors that broadcast."""
         functions: list[Callable[[Tensor, Tensor], Tensor]] = [
             lambda a, b: a + b, lambda a, b: a - b, lambda a, b: self.squash(a * b), sg.maximum, sg.minimum,
-            lambda a, b: a / (b * b + 1.0), lambda a, b: sg.where(a > b, a, b * 0.5),
+            DRAWN_RATIO, lambda a, b: sg.where(a > b, a, b * 0.5),
         ]  # fmt: skip
         return functions[int(self.rng.integers(len(functions)))](x, y)
 
