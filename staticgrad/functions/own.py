@@ -193,7 +193,7 @@ class OwnOp:
 
     def _text(self) -> str:
         """The expression and the derivative as text, for the first dtype for which there is one."""
-        first = next(filter(self._is_defined_for, PROBED), PROBED[0])
+        first = next((dtype for dtype in PROBED if self._is_defined_for(dtype)), PROBED[0])
         attrs = self.attributes((first,) * len(self._operands))
         parts = [attrs.value, attrs.derivative]
         return "\n".join(print_graph(p.graph, full=True) if isinstance(p, Body) else p for p in parts)
@@ -296,9 +296,9 @@ def _operands_of(name: str, expression: Callable[..., Any]) -> tuple[str, ...]:
     """The names of an expression's operands."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
-        parameters = inspect.signature(expression).parameters.values()
+        parameters = list(inspect.signature(expression).parameters.values())
     except (TypeError, ValueError):
-        parameters = ()
+        parameters = []
     if not parameters or not all(p.kind in kinds and p.default is p.empty for p in parameters):
         raise GraphError(f"op {name!r}: expected a function of named operands as expression, actual {expression!r}")
     return tuple(p.name for p in parameters)
