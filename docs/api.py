@@ -39,6 +39,7 @@ METHODS = {
     "staticgrad.CFunction": "capsule ctypes header low_level_callable raw refresh",
     "staticgrad.Executable": "cfunc cost export memory profile ready setup text view wait",
     "staticgrad.Graph": "finalize to_networkx variables",
+    "staticgrad.OwnOp": "check",
     "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
     " zero_grad",
     "staticgrad.Tape": "backward close memory",

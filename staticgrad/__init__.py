@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from staticgrad.functions.checking import check_gradients
     from staticgrad.functions.function import function, hvp, value_and_grad
     from staticgrad.functions.minimization import minimize
-    from staticgrad.functions.own import op
+    from staticgrad.functions.own import OwnOp, op
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
@@ -295,6 +295,7 @@ newaxis = None  # in an index: an axis of size 1
 _LATER = {
     "CFunction": "staticgrad.runtime.callers.cfunction",
     "Executable": "staticgrad.runtime.session.executable",
+    "OwnOp": "staticgrad.functions.own",
     "Session": "staticgrad.runtime.session.session",
     "Tape": "staticgrad.runtime.session.tape",
     "bfloat16": "staticgrad.base.types",
@@ -364,6 +365,7 @@ __all__ = [
     "ModeWarning",
     "Node",
     "NumericsError",
+    "OwnOp",
     "PromotionWarning",
     "RecompileWarning",
     "Session",

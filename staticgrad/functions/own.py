@@ -102,12 +102,18 @@ def op(
         [array([1., 2.], dtype=float32), array([0.5, 0.8], dtype=float32)]
     """
     made = OwnOp(name, expression, reference, derivative, domain, doc)
-    made.enter()
+    made._enter()
     return made
 
 
 class OwnOp:
-    """An op of a user's own: called with tensors, it declares a node; see ``sg.op``."""
+    """An op of a user's own, which ``sg.op`` makes: called with tensors, arrays or numbers, it declares a node.
+
+    Example:
+        >>> halved = sg.op("halved", lambda x: x / 2.0)
+        >>> sg.Session().run(halved([1.0, 3.0]))
+        array([0.5, 1.5], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -118,11 +124,12 @@ class OwnOp:
         domain: Domain | Sequence[Domain],
         doc: str,
     ) -> None:
+        """Ops are made by ``sg.op``."""
         if not isinstance(name, str) or not name.isidentifier() or is_taken(name):
             whose = ", which a function or op of this package has" if isinstance(name, str) and is_taken(name) else ""
             raise GraphError(f"op: expected an identifier as a name of its own, actual {name!r}{whose}")
-        self.name = self.__name__ = self.__qualname__ = name
-        self.source = user_source()
+        self.__name__ = self.__qualname__ = name
+        self._source = user_source()
         self._expression, self._reference = expression, reference
         self._derivative = NONE if derivative is None else derivative
         self._operands = _operands_of(name, expression)
@@ -136,7 +143,7 @@ class OwnOp:
         self._entries: dict[str, Op] = {}
 
     def __repr__(self) -> str:
-        return f"<op {self.name!r} of {', '.join(self._operands)}, declared at {self.source}>"
+        return f"<op {self.__name__!r} of {', '.join(self._operands)}, declared at {self._source}>"
 
     @boundary
     def __call__(self, *operands: TensorLike) -> Tensor:
@@ -147,24 +154,24 @@ class OwnOp:
         """
         if len(operands) != len(self._operands):
             expected = ", ".join(self._operands)
-            raise GraphError(f"{self.name}: expected operands ({expected}), actual {len(operands)}")
+            raise GraphError(f"{self.__name__}: expected operands ({expected}), actual {len(operands)}")
         graph = graph_of(operands)
         with graph:
-            xs = _lifted(self.name, operands, graph)
-            attrs = self.attributes(tuple(computed_in(x.dtype) for x in xs))
+            xs = _lifted(self.__name__, operands, graph)
+            attrs = self._attributes(tuple(computed_in(x.dtype) for x in xs))
             return graph.add(self._entry(attrs), xs, attrs).outputs[0]
 
-    def attributes(self, dtypes: tuple[np.dtype, ...]) -> OwnAttributes:
+    def _attributes(self, dtypes: tuple[np.dtype, ...]) -> OwnAttributes:
         """The expressions for operands of these dtypes, which are traced once."""
         known = self._known.get(dtypes)
         if known is None:
-            with called_for(f"the expression of op {self.name!r}", self.source):
+            with called_for(f"the expression of op {self.__name__!r}", self._source):
                 value = value_of(self._expression, self._operands, dtypes)
             derivative: Any = self._derivative
             if not is_floating(value.fetches[0].dtype):
                 derivative = NONE
             elif callable(derivative):
-                with called_for(f"the derivative of op {self.name!r}", self.source):
+                with called_for(f"the derivative of op {self.__name__!r}", self._source):
                     derivative = derivative_of(derivative, self._operands, value)
             known = self._known.setdefault(dtypes, OwnAttributes(value, derivative))
         return known
@@ -172,29 +179,29 @@ class OwnOp:
     def _entry(self, attrs: OwnAttributes) -> Op:
         kind = "rule" if isinstance(attrs.derivative, Body) else attrs.derivative
         if kind not in self._entries:
-            self._entries[kind] = entry(self.name, attrs, self.__doc__ or "", self._reference)
+            self._entries[kind] = entry(self.__name__, attrs, self.__doc__ or "", self._reference)
         return self._entries[kind]
 
-    def enter(self) -> None:
+    def _enter(self) -> None:
         """Trace the expression for the first dtype for which it is defined, and claim the name.
 
         Raises:
             GraphError: it is defined for none, or the name was declared with another expression.
         """
         text = self._text()
-        before, known = _DECLARED.setdefault(self.name, (self, text))
-        if known != text and not (_is_of_notebook(before.source) and _is_of_notebook(self.source)):
+        before, known = _DECLARED.setdefault(self.__name__, (self, text))
+        if known != text and not (_is_of_notebook(before._source) and _is_of_notebook(self._source)):
             raise GraphError(
-                f"op {self.name!r}: declared before with another expression, at {before.source}",
-                source=self.source,
+                f"op {self.__name__!r}: declared before with another expression, at {before._source}",
+                source=self._source,
             )
         if known != text:
-            _DECLARED[self.name] = self, text
+            _DECLARED[self.__name__] = self, text
 
     def _text(self) -> str:
         """The expression and the derivative as text, for the first dtype for which there is one."""
         first = next((dtype for dtype in PROBED if self._is_defined_for(dtype)), PROBED[0])
-        attrs = self.attributes((first,) * len(self._operands))
+        attrs = self._attributes((first,) * len(self._operands))
         parts = [attrs.value, attrs.derivative]
         return "\n".join(print_graph(p.graph, full=True) if isinstance(p, Body) else p for p in parts)
 
@@ -214,6 +221,13 @@ class OwnOp:
         Raises:
             GraphError: a value differs; the message has the operands, both values and the dtype.
             GradientError: a derivative differs.
+
+        Example:
+            >>> cubed = sg.op("cubed", lambda x: x * x * x, derivative=lambda g, x, y: g * x * x)
+            >>> cubed.check()
+            Traceback (most recent call last):
+                ...
+            staticgrad.errors.GradientError: check_gradients: order 1, reverse mode, of 'cubed': wrong derivative...
         """
         rng = np.random.default_rng(seed)
         drawn = [_drawn(rng, low, high, points) for low, high in self._domains]
@@ -222,7 +236,7 @@ class OwnOp:
         for dtype in floats or others:
             xs = [np.asarray(x, dtype) for x in drawn]
             self._check_values(dtype, xs)
-        differentiable = [d for d in floats if self.attributes((d,) * len(drawn)).derivative != NONE]
+        differentiable = [d for d in floats if self._attributes((d,) * len(drawn)).derivative != NONE]
         if float64 in differentiable:
             rounded = [np.asarray(np.asarray(x, float32), float64) for x in drawn]  # which both dtypes have
             check_gradients(self, rounded)
@@ -242,7 +256,7 @@ class OwnOp:
         return True
 
     def _check_values(self, dtype: np.dtype, xs: Sequence[Array]) -> None:
-        attrs = self.attributes((dtype,) * len(xs))
+        attrs = self._attributes((dtype,) * len(xs))
         want = np.asarray(self._entry(attrs).reference(attrs, *xs))
         with Graph() as graph:
             feeds = [placeholder(x.shape, x.dtype) for x in xs]
@@ -279,9 +293,9 @@ class OwnOp:
             place = int(np.argmax(wrong * np.where(np.isfinite(off), off, np.inf)))
             operands = ", ".join(f"{n} = {x[place]}" for n, x in zip(self._operands, xs, strict=True))
             raise kind(
-                f"op {self.name!r}: {what} is wrong at {operands}\n  expected {want[place]} ({by})"
+                f"op {self.__name__!r}: {what} is wrong at {operands}\n  expected {want[place]} ({by})"
                 f"\n  actual   {got[place]}\n  at {int(wrong.sum())} of {len(wrong)} points",
-                source=self.source,
+                source=self._source,
             )
 
 

@@ -741,8 +741,8 @@ class Tensor(metaclass=hints.Answering):
     trace = numpy_methods.trace
 
 
-hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal", "serial",
-                    "shown", "source", "value_inputs"))  # fmt: skip
+hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "part", "primal",
+                    "serial", "shown", "source", "value_inputs"))  # fmt: skip
 hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "source", "type"))
 
 
