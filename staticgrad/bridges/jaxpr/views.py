@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import Size, dtype_of, int64, smaller
+from staticgrad.base.types import Size, int64, smaller
+from staticgrad.bridges import forms
 from staticgrad.bridges.arrays import as_tensor, cast, spread
 from staticgrad.bridges.jaxpr.conversion import JaxScope, converts
 from staticgrad.bridges.jaxpr.versions import dtype_of_type
@@ -104,21 +105,7 @@ def pad(at: JaxScope, node: Any) -> Tensor:
 def padded(x: Tensor, widths: Sequence[tuple[int, int, int]], value: Any) -> Tensor:
     """A tensor with a value, known or not, before, after and between the elements of each axis: ``widths`` are (low,
     high, interior); negative ones take elements away."""
-    if not isinstance(value, Tensor):
-        return _padded(x, widths, np.asarray(value).item())
-    zeros = _padded(x, widths, 0)
-    own = _padded(o.full(x.shape, True, dtype=dtype_of(bool)), widths, False)
-    return o.where(own, zeros, value)
-
-
-def _padded(x: Tensor, widths: Sequence[tuple[int, int, int]], value: float | int | bool) -> Tensor:
-    low, high, interior = (tuple(int(width[n]) for width in widths) for n in range(3))
-    if min((*low, *high), default=0) >= 0:
-        return o.pad_with(x, low, high, interior, value)
-    whole = o.pad_with(x, *(tuple(max(n, 0) for n in side) for side in (low, high)), interior, value)
-    key = [slice(max(-a, 0), size + min(b, 0)) for a, b, size in zip(low, high, whole.shape)]
-    found: Tensor = whole[tuple(key)]
-    return found
+    return forms.padded(x, [(int(low), int(high)) for low, high, _ in widths], value, [int(gap) for *_, gap in widths])
 
 
 # -- slices whose starts only a run knows: these are moved so that the slice fits -------------------------------------
