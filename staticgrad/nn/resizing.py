@@ -30,7 +30,7 @@ def _source_places(size: int, count: int, align_corners: bool, scale: float | No
     return (np.arange(count) + 0.5) * (size / count if scale is None else 1 / scale) - 0.5
 
 
-def _cubic(t: Array, a: float) -> Array:
+def cubic_convolution(t: Array, a: float) -> Array:
     """Cubic convolution (Keys 1981) at the distances ``t``."""
     near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
@@ -42,7 +42,7 @@ def _cubic_weights(size: int, count: int, align_corners: bool, scale: float | No
     low = np.floor(source).astype(int)
     weights = np.zeros((count, size))
     for neighbour in range(-1, 3):
-        value = _cubic(np.abs(source - low - neighbour), -0.75)
+        value = cubic_convolution(np.abs(source - low - neighbour), -0.75)
         np.add.at(weights, (np.arange(count), np.clip(low + neighbour, 0, size - 1)), value)
     return weights
 
@@ -70,14 +70,14 @@ def _smooth_weights(size: int, count: int, align_corners: bool, scale: float | N
     centre, reach = (np.arange(count)[:, None] + 0.5) * ratio, width * (2 if cubic else 1)
     place = np.arange(size)
     distance = np.abs(place + 0.5 - centre) / width
-    weights = _cubic(distance, -0.5) if cubic else np.maximum(1 - distance, 0)
+    weights = cubic_convolution(distance, -0.5) if cubic else np.maximum(1 - distance, 0)
     inside = (place >= np.trunc(centre - reach + 0.5)) & (place < np.trunc(centre + reach + 0.5))
     weights = np.where(inside, weights, 0)
     weights /= weights.sum(1, keepdims=True)
     return weights
 
 
-def _along(x: Tensor, axis: int, weights: Array) -> Tensor:
+def multiplied(x: Tensor, axis: int, weights: Array) -> Tensor:
     """Multiply one axis by a matrix (count, size)."""
     o = FUNCTIONS
     moved = o.moveaxis(x, axis, -1)
@@ -190,10 +190,10 @@ def _resample(
             places = (np.arange(count) + (0.5 if mode == "nearest-exact" else 0.0)) * ratio
             x = take(x, np.minimum(np.floor(places).astype(np.int64), old - 1), axis=axis)
         elif mode == "area":
-            x = _along(x, axis, averaging_matrix(old, count))
+            x = multiplied(x, axis, averaging_matrix(old, count))
         elif antialias:
-            x = _along(x, axis, _smooth_weights(old, count, align_corners, factor, mode == "bicubic"))
+            x = multiplied(x, axis, _smooth_weights(old, count, align_corners, factor, mode == "bicubic"))
         else:
             weights = _cubic_weights if mode == "bicubic" else _linear_weights
-            x = _along(x, axis, weights(old, count, align_corners, factor))
+            x = multiplied(x, axis, weights(old, count, align_corners, factor))
     return x

@@ -90,8 +90,9 @@ def _neighbours(
     return [(low, o.subtract(1, fraction)), (o.add(low, 1), fraction)]
 
 
-def _sampled(o: Namespace, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: bool) -> Tensor:
-    """Each tap a gather of all channels, (N, …, C), times the product of its weights; zero outside of the image."""
+def sampled(o: Namespace, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: bool) -> Tensor:
+    """``grid_sample`` over any number of axes: each tap a gather of all channels, (N, …, C), times the product of its
+    weights; zero outside of the image."""
     sizes = x.shape[2:]
     axes = len(sizes)
     choices = [
@@ -169,10 +170,9 @@ def grid_sample(
     if 0 in x.shape[2:]:
         raise GraphError(f"{what}: expected an image with elements, actual {x.name!r} {x.type}")
 
-    def sampled(x: Tensor, places: Tensor) -> Tensor:
-        return _sampled(FUNCTIONS, x, places, mode, padding_mode, bool(align_corners))
-
-    return rounded_once(sampled, x, places)
+    return rounded_once(
+        lambda x, places: sampled(FUNCTIONS, x, places, mode, padding_mode, bool(align_corners)), x, places
+    )
 
 
 @shown_as("AffineGridGeneratorBackward0")

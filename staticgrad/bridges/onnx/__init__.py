@@ -11,8 +11,7 @@ from staticgrad.bridges.onnx import (
     elementwise,
     images,
     indexing,
-    matrices,
-    normalisation,
+    products,
     randoms,
     recurrent,
     reductions,
@@ -24,6 +23,6 @@ from staticgrad.bridges.onnx import (
 )
 
 __all__ = [
-    "casts", "control", "elementwise", "images", "indexing", "matrices", "normalisation", "randoms", "recurrent",
+    "casts", "control", "elementwise", "images", "indexing", "products", "randoms", "recurrent",
     "reductions", "sequences", "shapes", "signals", "training", "windows",
 ]  # fmt: skip

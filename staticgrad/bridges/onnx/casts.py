@@ -15,6 +15,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import bool_, float32, int32, is_integer, uint8
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.binding import Value
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name, short_bits
 from staticgrad.graph.graph import Tensor
@@ -82,20 +83,19 @@ def as_element(x: Tensor, elem_type: int, saturate: bool = True) -> Tensor:
 
 
 @converts("Cast")
-def to_element(at: OnnxScope, node: OnnxNode) -> Tensor:
-    return as_element(at.tensor(node.inputs[0]), node.attr("to"), bool(node.attr("saturate", 1)))
+def to_element(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
+    return as_element(x, to, bool(saturate))
 
 
 @converts("CastLike")
-def to_element_of(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, like = at.tensors(node.inputs)
+def to_element_of(at: OnnxScope, node: OnnxNode, x: Tensor, like: Value, *, saturate: int = 1) -> Tensor:
     elem_type = at.element(node.inputs[1])
-    return as_element(x, elem_type, bool(node.attr("saturate", 1))) if elem_type else converted(x, like.dtype)
+    return as_element(x, elem_type, bool(saturate)) if elem_type else converted(x, like.dtype)
 
 
 @converts("BitCast")
-def same_bits(at: OnnxScope, node: OnnxNode) -> Tensor:
-    return o.bitcast(at.tensor(node.inputs[0]), target(node.attr("to")))
+def same_bits(x: Tensor, *, to: int) -> Tensor:
+    return o.bitcast(x, target(to))
 
 
 # -- quantization ------------------------------------------------------------------------------------------------------
@@ -113,47 +113,52 @@ def along(x: Tensor, like: Tensor, axis: int, block: int = 0) -> Tensor:
     return o.reshape(x, ())
 
 
-def _parameters(node: OnnxNode, x: Tensor) -> tuple[int, int]:
-    """The axis along which parameters differ, and the places of a block of equal ones."""
-    axis = node.attr("axis", 1)
-    return axis if -x.ndim <= axis < x.ndim else 0, node.attr("block_size", 0)
+def _axis_of(x: Tensor, axis: int) -> int:
+    """The axis along which parameters differ; of a vector its own."""
+    return axis if -x.ndim <= axis < x.ndim else 0
 
 
 @converts("QuantizeLinear")
-def quantize(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, scale, zero = at.operands(node, 3)
-    dtype = target(node.attr("output_dtype")) if node.attr("output_dtype") else uint8 if zero is None else zero.dtype
+def quantize(
+    at: OnnxScope, node: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, *, output_dtype: int = 0,
+    axis: int = 0, block_size: int = 0, saturate: int = 1,
+) -> Tensor:  # fmt: skip
+    dtype = target(output_dtype) if output_dtype else uint8 if zero is None else zero.dtype
+    axis, elem_type = _axis_of(x, axis), at.element(node.outputs[0])
     if is_integer(dtype):
-        return quantized(x, scale, zero, dtype, *_parameters(node, x), limits=at.limits(node, dtype))
-    format = FORMATS.get(element_name(at.element(node.outputs[0])))
+        return quantized(x, scale, zero, dtype, axis, block_size, short_bits(elem_type))
+    format = FORMATS.get(element_name(elem_type))
     if format is None:
         raise RefusedError(f"a quantization to {dtype.name} is not converted")
-    ratio = cast(x, float32) / along(cast(scale, float32), x, *_parameters(node, x))
-    return rounded_to(ratio, format, bool(node.attr("saturate", 1)))
+    return rounded_to(cast(x, float32) / along(cast(scale, float32), x, axis, block_size), format, bool(saturate))
 
 
 def quantized(
-    x: Tensor,
-    scale: Tensor,
-    zero: Tensor | None,
-    dtype: Any,
-    axis: int = 0,
-    block: int = 0,
-    limits: tuple[int, int] | None = None,
+    x: Tensor, scale: Tensor, zero: Tensor | None, dtype: Any, axis: int = 0, block: int = 0, bits: int = 0
 ) -> Tensor:
-    """x / scale, rounded half to even, + the zero point, within limits, by default what the dtype has."""
+    """x / scale, rounded half to even, + the zero point, as the nearest integer of a dtype, or of few bits of it."""
     wide = o.round(cast(x, float32) / along(cast(scale, float32), x, axis, block))
     if zero is not None:
         wide = wide + along(cast(zero, float32), x, axis, block)
-    low, high = limits or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    return cast(o.clip(wide, float(low), float(high)), dtype)
+    y = o.astype(wide, dtype, saturating=True)
+    if not bits:
+        return y
+    low = -(2 ** (bits - 1)) if y.dtype.kind == "i" else 0
+    return o.clip(y, low, low + 2**bits - 1)
 
 
 @converts("DequantizeLinear")
-def dequantize(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, scale, zero = at.operands(node, 3)
-    place, wide = _parameters(node, x), cast(x, int32) if is_integer(x.dtype) else x
-    if zero is not None and is_integer(x.dtype):
-        wide = wide - along(cast(zero, int32), x, *place)
-    y = cast(wide, float32) * along(cast(scale, float32), x, *place)
-    return cast(y, target(node.attr("output_dtype")) if node.attr("output_dtype") else scale.dtype)
+def dequantize(
+    x: Tensor, scale: Tensor, zero: Tensor | None, *, axis: int = 0, block_size: int = 0, output_dtype: int = 0
+) -> Tensor:
+    axis = _axis_of(x, axis)
+    wide = x
+    if is_integer(x.dtype):
+        wide = centred(x, None if zero is None else along(zero, x, axis, block_size))
+    y = cast(wide, float32) * along(cast(scale, float32), x, axis, block_size)
+    return cast(y, target(output_dtype) if output_dtype else scale.dtype)
+
+
+def centred(x: Tensor, zero: Tensor | None) -> Tensor:
+    """Integers minus their zero points, as int32."""
+    return cast(x, int32) if zero is None else cast(x, int32) - cast(zero, int32)

@@ -11,22 +11,23 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.types import bool_, int64
 from staticgrad.bridges.arrays import as_tensor, cast
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.binding import Value
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts, tensors
-from staticgrad.bridges.onnx.program import OnnxNode
+from staticgrad.bridges.onnx.program import OnnxBody, OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
+TRUE = np.array(True)
 MOST_TURNS = 256  # of a loop that is unrolled, since what it carries changes its shape
 
 
 @converts("If")
-def branch(at: OnnxScope, node: OnnxNode) -> Any:
-    bodies = node.attr("then_branch"), node.attr("else_branch")
-    if at.is_known(node.inputs[0]):
-        return at.call(bodies[0 if np.all(at.value(node.inputs[0])) else 1], [])
-    condition = o.reshape(at.tensor(node.inputs[0]), ())
+def branch(at: OnnxScope, node: OnnxNode, condition: Value, *, then_branch: OnnxBody, else_branch: OnnxBody) -> Any:
+    if not isinstance(condition, Tensor):
+        return at.call(then_branch if np.all(condition) else else_branch, [])
+    bodies = [lambda body=body: tensors(at.call(body, [])) for body in (then_branch, else_branch)]
     try:
-        return o.cond(condition, *(lambda body=body: tensors(at.call(body, [])) for body in bodies))
+        return o.cond(o.reshape(condition, ()), *bodies)
     except (GraphError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.needs is not None:
             raise
@@ -38,10 +39,7 @@ class _Ends(Exception):
 
 
 @converts("Loop")
-def loop(at: OnnxScope, node: OnnxNode) -> list[Any]:
-    body = node.attr("body")
-    limit = at.value(node.inputs[0]) if node.has(0) else None
-    begins = at.value(node.inputs[1]) if node.has(1) else np.array(True)
+def loop(at: OnnxScope, node: OnnxNode, limit: Value, begins: Value = TRUE, *, body: OnnxBody) -> list[Any]:
     carried = [at.value(name) for name in node.inputs[2:]]
     count = len(carried)
     if isinstance(limit, Tensor) or limit is None or isinstance(begins, Tensor):
@@ -110,23 +108,24 @@ def _until(at: OnnxScope, node: OnnxNode, limit: Any, begins: Any, carried: Sequ
 
 
 @converts("Scan")
-def scan(at: OnnxScope, node: OnnxNode) -> list[Any]:
+def scan(
+    at: OnnxScope, node: OnnxNode, *given: Tensor, body: OnnxBody, num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None, scan_input_directions: Sequence[int] | None,
+    scan_output_axes: Sequence[int] | None, scan_output_directions: Sequence[int] | None,
+) -> list[Any]:  # fmt: skip
     if node.opset < 9:
         raise RefusedError("a scan over batches (opset 8) is not converted")
-    body, count = node.attr("body"), node.attr("num_scan_inputs")
-    given = at.tensors(node.inputs)
-    states, rows = given[: len(given) - count], given[len(given) - count :]
-    outputs = len(body.outputs) - len(states)
-    axes, turned = node.attr("scan_input_axes", [0] * count), node.attr("scan_input_directions", [0] * count)
-    rows = [
-        o.flip(o.moveaxis(x, axis, 0), 0) if back else o.moveaxis(x, axis, 0)
-        for x, axis, back in zip(rows, axes, turned)
-    ]
+    first = len(given) - num_scan_inputs
+    states, rows = list(given[:first]), given[first:]
 
     def turn(state: Any, now: Any) -> Any:
         results = tensors(at.call(body, [*state, *now]))
         return results[: len(states)], results[len(states) :]
 
-    final, stacked = o.scan(turn, states, rows)
-    axes, turned = node.attr("scan_output_axes", [0] * outputs), node.attr("scan_output_directions", [0] * outputs)
-    return [*final, *(o.moveaxis(o.flip(y, 0) if back else y, 0, axis) for y, axis, back in zip(stacked, axes, turned))]
+    def flipped(xs: Sequence[Tensor], directions: Sequence[int] | None) -> list[Tensor]:
+        return [o.flip(x, 0) if back else x for x, back in zip(xs, directions or [0] * len(xs))]
+
+    rows = [o.moveaxis(x, axis, 0) for x, axis in zip(rows, scan_input_axes or [0] * len(rows))]
+    final, stacked = o.scan(turn, states, flipped(rows, scan_input_directions))
+    stacked = flipped(stacked, scan_output_directions)
+    return [*final, *(o.moveaxis(y, 0, axis) for y, axis in zip(stacked, scan_output_axes or [0] * len(stacked)))]

@@ -23,14 +23,13 @@ from staticgrad.base.types import Dim, Size
 from staticgrad.bridges.arrays import LARGEST_KNOWN, as_tensor, evaluated
 from staticgrad.bridges.importer import Converters, Dialect, RefusedError, SourceBody, SourceScope, SourceType
 from staticgrad.bridges.onnx import sizes
+from staticgrad.bridges.onnx.binding import attribute_defaults, bound, schema_of
 from staticgrad.bridges.onnx.program import (
     OnnxBody,
     OnnxNode,
-    attribute_value,
     dtype_for,
     element_name,
     function_body,
-    short_bits,
     type_proto,
 )
 from staticgrad.graph.graph import Graph, Tensor
@@ -43,17 +42,19 @@ TYPED = ("dtype", "to", "output_dtype")  # attributes that name an element type
 
 
 def converts(*keys: Hashable) -> Callable[[Any], Any]:
-    """A decorator that enters a converter, of whose results those are kept that a node has."""
+    """A decorator that enters the converter of some operators, a function with parameters as ``binding`` has them."""
 
     def enter(function: Any) -> Any:
-        def converted(at: Any, node: Any) -> list[Any]:
-            results = function(at, node)
-            return (list(results) if isinstance(results, (list, tuple)) else [results])[: len(node.outputs)]
-
-        CONVERTERS.enter(*keys)(converted)
+        CONVERTERS.enter(*keys)(bound(function))
         return function
 
     return enter
+
+
+def converts_all(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Enter the converters of a table, each under its operator."""
+    for operator, function in table.items():
+        converts(operator)(function)
 
 
 class _Onnx(Dialect):
@@ -99,10 +100,17 @@ class _Onnx(Dialect):
         if node.operator in DRAW or self.key(node) == FUNCTION or any(True for _ in self.bodies(node)):
             return None  # their nodes become known one by one
         if any(map(sizes.is_open_array, given)):
-            return sizes.compute(node, given)
+            return self._computed_sizes(node, given)
         if not all(isinstance(value, (np.ndarray, np.generic)) for value in given):
             return None
         return interpreted(self, node, given)
+
+    def _computed_sizes(self, node: OnnxNode, given: Sequence[Any]) -> list[Any] | None:
+        """The results of a node of sizes of which some are open."""
+        compute = sizes.COMPUTE.get(node.key)
+        scope = _ScopeOfSizes(self, dict(zip(self.operands(node), given, strict=True)))
+        results = [None] if compute is None else compute(scope, node)
+        return None if results[0] is None else list(map(sizes.array, results))
 
 
 class ModelDialect(_Onnx):
@@ -166,14 +174,14 @@ class OnnxScope(SourceScope):
         """The value of an operand that has to be known; None if the node leaves it out."""
         return self.known(node.inputs[place], what) if node.has(place) else None
 
-    def numbers(self, node: OnnxNode, place: int, name: str = "", what: str = "the shape of the result") -> Any:
-        """Integers or sizes that an attribute of this name or an operand has, as a list; None if neither is there."""
-        value = node.attr(name) if name and name in node.attributes else self.steering(node, place, what)
+    def numbers(self, node: OnnxNode, place: int, what: str = "the shape of the result") -> Any:
+        """Numbers or sizes that an operand has to be known to be, as a list; None if the node leaves it out."""
+        value = self.steering(node, place, what)
         return None if value is None else [_number(each) for each in np.ravel(np.asarray(value))]
 
-    def number(self, node: OnnxNode, place: int, name: str = "", what: str = "the shape of the result") -> Any:
-        found = self.numbers(node, place, name, what)
-        return None if not found else found[0]
+    def number(self, node: OnnxNode, place: int, what: str = "the shape of the result") -> Any:
+        """The first of such numbers, or None."""
+        return next(iter(self.numbers(node, place, what) or ()), None)
 
     def _as_declared(self, variable: str, value: Any) -> Any:
         return value if sizes.is_open_array(value) else super()._as_declared(variable, value)
@@ -182,12 +190,6 @@ class OnnxScope(SourceScope):
         """The element type that the model declares of a value, 0 where it declares none."""
         assert isinstance(self.dialect, _Onnx)
         return self.dialect.elements.get(variable, 0)
-
-    def limits(self, node: OnnxNode, dtype: np.dtype) -> tuple[int, int]:
-        """The least and the greatest integer that the first result of a node may be, which is kept in a dtype."""
-        bits = short_bits(self.element(node.outputs[0])) or dtype.itemsize * 8
-        signed = dtype.kind == "i"
-        return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
 
     # -- bodies -------------------------------------------------------------------------------------------------------
 
@@ -205,6 +207,13 @@ class OnnxScope(SourceScope):
         return scope.walk(function)
 
 
+class _ScopeOfSizes(OnnxScope):
+    """A scope whose operands are arrays."""
+
+    def tensor(self, variable: str) -> Any:
+        return self.value(variable)
+
+
 def _number(value: Any) -> Any:
     return value if isinstance(value, Dim) else value.item() if isinstance(value, np.generic) else value
 
@@ -217,14 +226,6 @@ def size(value: Any) -> Size:
 # -- operators that ONNX defines by others ---------------------------------------------------------------------------
 
 
-def schema_of(node: OnnxNode) -> Any:
-    """ONNX's own description of a node's operator; None if it has none."""
-    try:
-        return onnx.defs.get_schema(node.operator, node.opset, node.domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
 def schema_function(node: OnnxNode) -> Any:
     """The description of an operator that has a definition by others; None of any other operator."""
     schema = schema_of(node)
@@ -234,22 +235,12 @@ def schema_function(node: OnnxNode) -> Any:
 
 @converts(FUNCTION)
 def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
-    schema = schema_function(node)
     given = [at.value(name) if name else None for name in node.inputs]
     function = onnx.FunctionProto()
-    if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= node.opset]
-        function.ParseFromString(schema.get_function_with_opset_version(max(versions)))
-    else:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
-        types = [type_proto(*_type(value)).SerializeToString() if value is not None else b"" for value in given]
-        text = node.proto.SerializeToString()
-        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), text, types))
+    function.ParseFromString(_definition(node, given))
     if not function.node:
         raise RefusedError("ONNX's definition is not for these operands")
-    defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
-    values = {name: attribute_value(value, node.opsets, {}) for name, value in defaults.items()}
-    body = function_body(function, node.opsets, {**values, **node.attributes})
+    body = function_body(function, node.opsets, {**attribute_defaults(node), **node.attributes})
     given += [None] * (len(body.inputs) - len(given))
     nodes = _without_missing(body, given)
     wanted = [name for name, result in zip(body.outputs, node.outputs) if result]
@@ -259,6 +250,22 @@ def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
         error.needs = _needed_outside(error.needs, body, node, given)
         raise
     return [next(results) if result else None for result in node.outputs]
+
+
+def _definition(node: OnnxNode, given: Sequence[Any]) -> bytes:
+    """The message of the function that an operator is of these operands: the latest one for the node's opset. One that
+    is written with later operators alone is as good."""
+    schema = schema_function(node)
+
+    def latest(versions: Sequence[int]) -> int:
+        return max((version for version in versions if version <= node.opset), default=min(versions))
+
+    if schema.has_function:
+        return bytes(schema.get_function_with_opset_version(latest(schema.function_opset_versions)))
+    version = latest(schema.context_dependent_function_opset_versions)
+    types = [type_proto(*_type(value)).SerializeToString() if value is not None else b"" for value in given]
+    text = node.proto.SerializeToString()
+    return bytes(schema.get_context_dependent_function_with_opset_version(version, text, types))
 
 
 def _needed_outside(needed: Any, body: OnnxBody, node: OnnxNode, given: Sequence[Any]) -> Any:
@@ -329,6 +336,6 @@ def tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 __all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "dependencies", "interpreted",
-    "size", "tensors",
+    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "converts_all", "dependencies",
+    "interpreted", "size", "tensors",
 ]  # fmt: skip

@@ -5,25 +5,21 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from staticgrad.base.types import computed, int64, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.binding import Numbers, Value
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
-
-
-def cubic(t: Any, a: float) -> Any:
-    """Cubic convolution (Keys 1981) at the distances ``t``, in NumPy."""
-    t = np.abs(t)
-    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+from staticgrad.nn.resizing import cubic_convolution, multiplied
+from staticgrad.nn.sampling import sampled
+from staticgrad.ops.elementwise.copies import rounded_once
 
 
 def source_places(mode: str, size: int, count: int, scale: float, region: tuple[float, float]) -> np.ndarray:
@@ -57,16 +53,55 @@ NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def weights_of(node: OnnxNode, size: int, places: np.ndarray, scale: float) -> np.ndarray:
-    """(count, size) weights of the elements of an axis in results at these places of it."""
-    is_cubic = node.attr("mode", "nearest") == "cubic"
-    narrow = min(scale, 1.0) if node.attr("antialias", 0) else 1.0
-    reach = math.ceil((2 if is_cubic else 1) / narrow)
-    low = np.floor(places)[:, None]
-    taps = (low + np.arange(1 - reach, reach + 1)).astype(int)
-    distance = (taps - places[:, None]) * narrow
-    value = cubic(distance, node.attr("cubic_coeff_a", -0.75)) if is_cubic else np.maximum(1 - np.abs(distance), 0)
-    if node.attr("exclude_outside", 0):
+@converts("Resize", "Upsample")
+def resize(
+    at: OnnxScope, node: OnnxNode, x: Tensor, roi: Value, scales: Numbers, sizes: Numbers, *, mode: str,
+    coordinate_transformation_mode: str = "asymmetric", nearest_mode: str = "floor", extrapolation_value: float = 0.0,
+    cubic_coeff_a: float = -0.75, antialias: int = 0, exclude_outside: int = 0, axes: Sequence[int] | None,
+    keep_aspect_ratio_policy: str = "stretch",
+) -> Tensor:  # fmt: skip
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    axes = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
+    if node.operator == "Upsample" or node.opset < 11:
+        scales = scales or at.numbers(node, 1)
+    regions = [(0.0, 1.0)] * len(axes)
+    if crops and (found := at.numbers(node, 1)):
+        regions = list(zip(found[: len(axes)], found[len(axes) :]))
+    old = [int(x.shape[axis]) for axis in axes]
+    if sizes and keep_aspect_ratio_policy != "stretch":
+        extreme = min if keep_aspect_ratio_policy == "not_larger" else max
+        scales = [extreme(new / n for new, n in zip(sizes, old))] * len(old)
+        sizes = [math.floor(scales[0] * n + 0.5) for n in old]
+    elif sizes:
+        scales = [new / n for new, n in zip(sizes, old)]
+    else:
+        sizes = [math.floor(n * f * (b - a)) for n, f, (a, b) in zip(old, scales, regions)]
+    wide = x if mode == "nearest" or is_floating(x.dtype) else cast(x, np.float32)
+    wide = cast(wide, computed(wide.dtype))
+    for axis, size, count, scale, region in zip(axes, old, sizes, scales, regions):
+        if count == size and scale == 1 and not crops:
+            continue
+        places = source_places(coordinate_transformation_mode, size, int(count), scale, region)
+        if mode == "nearest":
+            wide = o.take(wide, np.clip(NEAREST[nearest_mode](places), 0, size - 1).astype(np.int64), axis=axis)
+        else:
+            a, narrow = cubic_coeff_a if mode == "cubic" else None, min(scale, 1.0) if antialias else 1.0
+            wide = multiplied(wide, axis, weights_of(size, places, a, narrow, bool(exclude_outside)))
+        kept = (places >= 0) & (places <= size - 1)
+        if crops and not kept.all():
+            kept = np.reshape(kept, [-1 if a == axis else 1 for a in range(x.ndim)])
+            wide = o.where(o.constant(kept), wide, extrapolation_value)
+    return cast(wide, x.dtype)
+
+
+def weights_of(size: int, places: np.ndarray, a: float | None, narrow: float, only_inside: bool) -> np.ndarray:
+    """(count, size) weights of the elements of an axis in results at these places of it: cubic ones with the
+    coefficient ``a``, or linear ones; distances are multiplied by ``narrow``."""
+    reach = math.ceil((1 if a is None else 2) / narrow)
+    taps = (np.floor(places)[:, None] + np.arange(1 - reach, reach + 1)).astype(int)
+    distance = np.abs(taps - places[:, None]) * narrow
+    value = np.maximum(1 - distance, 0) if a is None else cubic_convolution(distance, a)
+    if only_inside:
         value = np.where((taps >= 0) & (taps < size), value, 0.0)
     value = value / value.sum(1, keepdims=True)
     weights = np.zeros((len(places), size))
@@ -74,144 +109,31 @@ def weights_of(node: OnnxNode, size: int, places: np.ndarray, scale: float) -> n
     return weights
 
 
-@converts("Resize", "Upsample")
-def resize(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x = at.tensor(node.inputs[0])
-    factors, wanted, regions = _targets(at, node, x)
-    mode = node.attr("coordinate_transformation_mode", "half_pixel" if node.operator == "Resize" else "asymmetric")
-    mode = "asymmetric" if node.opset < 11 else mode
-    axes = [axis % x.ndim for axis in node.attr("axes", range(x.ndim))]
-    wide = x if node.attr("mode", "nearest") == "nearest" or is_floating(x.dtype) else cast(x, np.float32)
-    wide = cast(wide, computed(wide.dtype))
-    for place, axis in enumerate(axes):
-        size, count, scale = int(wide.shape[axis]), wanted[place], factors[place]
-        if count == size and scale == 1 and mode != "tf_crop_and_resize":
-            continue
-        places = source_places(mode, size, count, scale, regions[place])
-        outside = (places < 0) | (places > size - 1) if mode == "tf_crop_and_resize" else np.zeros(count, bool)
-        wide = _resampled(node, wide, axis, places, scale)
-        if outside.any():
-            kept = np.reshape(~outside, [-1 if a == axis else 1 for a in range(x.ndim)])
-            wide = o.where(o.constant(kept), wide, node.attr("extrapolation_value", 0.0))
-    return cast(wide, x.dtype)
-
-
-def _resampled(node: OnnxNode, x: Tensor, axis: int, places: np.ndarray, scale: float) -> Tensor:
-    size = int(x.shape[axis])
-    if node.attr("mode", "nearest") == "nearest":
-        rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-        nearest = np.clip(NEAREST[rounding](places), 0, size - 1)
-        return o.take(x, nearest.astype(np.int64), axis=axis)
-    weights = weights_of(node, size, places, scale).T.astype(x.dtype)
-    return o.moveaxis(o.matmul(o.moveaxis(x, axis, -1), weights), -1, axis)
-
-
-def _targets(at: OnnxScope, node: OnnxNode, x: Tensor) -> tuple[list[float], list[int], list[tuple[float, float]]]:
-    """For each axis that is resized its factor, its new size, and the part of it that is shown."""
-    axes = [axis % x.ndim for axis in node.attr("axes", range(x.ndim))]
-    old = [int(x.shape[axis]) for axis in axes]
-    only_scales = node.operator == "Upsample" or node.opset < 11
-    scales = at.numbers(node, 1 if only_scales else 2, "scales")
-    sizes = None if only_scales else at.numbers(node, 3)
-    roi = (
-        None
-        if only_scales or node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
-        else at.numbers(node, 1)
-    )
-    regions = [(0.0, 1.0)] * len(axes) if not roi else list(zip(roi[: len(axes)], roi[len(axes) :]))
-    if not sizes:
-        crop = [b - a for a, b in regions]
-        return scales, [math.floor(n * f * c) for n, f, c in zip(old, scales, crop)], regions
-    policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        factor = (min if policy == "not_larger" else max)(new / n for new, n in zip(sizes, old))
-        return [factor] * len(old), [math.floor(factor * n + 0.5) for n in old], regions
-    return [new / n for new, n in zip(sizes, old)], [int(n) for n in sizes], regions
-
-
 # -- samples at places that are computed -------------------------------------------------------------------------------
 
-
-def _cubic_taps(t: Tensor, a: float = -0.75) -> list[Tensor]:
-    """The weights of the four neighbours of a place that is ``t`` behind the second."""
-
-    def near(d: Tensor) -> Tensor:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Tensor) -> Tensor:
-        return (((d - 5) * d + 8) * d - 4) * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
-
-
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
-    """Places, reflected at the ends until they lie between."""
-    span = high - low
-    if span <= 0:
-        return o.zeros_like(x)
-    turned = o.remainder(o.abs(x - low), 2 * span)
-    return o.minimum(turned, 2 * span - turned) + low
+SAMPLE_MODES = {"linear": "bilinear", "cubic": "bicubic"}  # opset 20's names, which hold for any number of axes
 
 
 @converts("GridSample")
-def grid_sample(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, grid = at.operands(node)
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "linear"), node.attr("mode", "linear"))
-    border, corners = node.attr("padding_mode", "zeros"), node.attr("align_corners", 0)
-    rank, sizes = x.ndim - 2, [int(size) for size in x.shape[2:]]
-    images = o.permute_dims(x, (0, *range(2, x.ndim), 1))
-    rows: list[list[tuple[Tensor, Tensor]]] = []  # for each axis its taps: places and weights
-    for axis, size in enumerate(sizes):
-        place = grid[..., rank - 1 - axis]
-        place = (place + 1) * ((size - 1) / 2) if corners else ((place + 1) * size - 1) / 2
-        ends = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
-        if mode != "cubic":
-            place = _bordered(place, border, size, ends)
-        rows.append(_taps(place, mode, border, size, ends))
-    total: Any = None
-    batch = o.iota(rows[0][0][0].shape, 0)
-    for taps in itertools.product(*rows):
-        inside = [o.logical_and(p >= 0, p <= size - 1) for (p, _), size in zip(taps, sizes)]
-        key = tuple(cast(o.clip(p, 0, size - 1), int64) for (p, _), size in zip(taps, sizes))
-        weight = functools.reduce(o.multiply, [w for _, w in taps])
-        weight = o.where(functools.reduce(o.logical_and, inside), weight, 0)
-        part = images[(batch, *key)] * o.expand_dims(cast(weight, x.dtype), -1)
-        total = part if total is None else total + part
-    return o.moveaxis(total, -1, 1)
-
-
-def _bordered(place: Tensor, border: str, size: int, ends: tuple[float, float]) -> Tensor:
-    if border == "reflection":
-        place = _reflected(place, *ends)
-    return place if border == "zeros" else o.clip(place, 0, size - 1)
-
-
-def _taps(place: Tensor, mode: str, border: str, size: int, ends: tuple[float, float]) -> list[tuple[Tensor, Tensor]]:
-    if mode == "nearest":
-        return [(o.round(place), o.ones_like(place))]
-    low = o.floor(place)
-    t = place - low
-    if mode == "linear":
-        return [(low, 1 - t), (low + 1, t)]
-    return [(_bordered(low + k - 1, border, size, ends), w) for k, w in enumerate(_cubic_taps(t))]
+def grid_sample(x: Tensor, grid: Tensor, *, mode: str, padding_mode: str, align_corners: int) -> Tensor:
+    mode, corners = SAMPLE_MODES.get(mode, mode), bool(align_corners)
+    return rounded_once(lambda x, grid: sampled(o, x, grid, mode, padding_mode, corners), x, cast(grid, x.dtype))
 
 
 @converts("RoiAlign")
-def roi_align(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, rois, batch = at.operands(node)
-    height, width = node.attr("output_height", 1), node.attr("output_width", 1)
-    ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
-    half = (
-        0.5 if node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16 else 0.0
-    )
-    if ratio <= 0:
+def roi_align(
+    node: OnnxNode, x: Tensor, rois: Tensor, batch: Tensor, *, output_height: int, output_width: int,
+    sampling_ratio: int, spatial_scale: float, mode: str, coordinate_transformation_mode: str = "output_half_pixel",
+) -> Tensor:  # fmt: skip
+    if sampling_ratio <= 0:
         raise RefusedError("how many samples a region has depends on values that only a run knows")
-    corners = rois * scale - half
+    half = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
+    corners = rois * spatial_scale - half
     axes = []
-    for first, last, bins, size in ((1, 3, height, x.shape[2]), (0, 2, width, x.shape[3])):
+    for first, last, bins, size in ((1, 3, output_height, x.shape[2]), (0, 2, output_width, x.shape[3])):
         extent = corners[:, last] - corners[:, first]
         extent = extent if half else o.maximum(extent, 1.0)
-        steps = (np.arange(bins * ratio) + 0.5) / (bins * ratio)
+        steps = (np.arange(bins * sampling_ratio) + 0.5) / (bins * sampling_ratio)
         axes.append(_region_taps(corners[:, first, None] + extent[:, None] * steps.astype(x.dtype), int(size)))
     images = o.permute_dims(x, (0, 2, 3, 1))
     parts = []
@@ -219,11 +141,9 @@ def roi_align(at: OnnxScope, node: OnnxNode) -> Tensor:
         weight = o.where(row_in, down, 0)[:, :, None] * o.where(column_in, right, 0)[:, None, :]
         value = images[(batch[:, None, None], row[:, :, None], column[:, None, :])]
         parts.append(value * o.expand_dims(weight, -1))
-    grouped = (rois.shape[0], height, ratio, width, ratio, x.shape[1])
-    if node.attr("mode", "avg") == "avg":
-        y = o.mean(o.reshape(functools.reduce(o.add, parts), grouped), (2, 4))
-    else:
-        y = o.max(o.reshape(functools.reduce(o.maximum, parts), grouped), (2, 4))
+    merge, reduce = (o.add, o.mean) if mode == "avg" else (o.maximum, o.max)
+    grouped = (rois.shape[0], output_height, sampling_ratio, output_width, sampling_ratio, x.shape[1])
+    y = reduce(o.reshape(functools.reduce(merge, parts), grouped), (2, 4))
     return o.permute_dims(y, (0, 3, 1, 2))
 
 

@@ -2,78 +2,65 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import OnnxScope, converts
+from staticgrad.bridges.onnx import elementwise
+from staticgrad.bridges.onnx.dialect import converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
-Activation = Callable[[Tensor, float | None, float | None], Tensor]
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": lambda x, a, b: o.relu(x),
-    "tanh": lambda x, a, b: o.tanh(x),
-    "sigmoid": lambda x, a, b: o.sigmoid(x),
-    "affine": lambda x, a, b: x * _or(a, 1.0) + _or(b, 0.0),
-    "leakyrelu": lambda x, a, b: o.leaky_relu(x, _or(a, 0.01)),
-    "thresholdedrelu": lambda x, a, b: o.where(x > _or(a, 1.0), x, 0),
-    "scaledtanh": lambda x, a, b: o.tanh(x * _or(b, 1.0)) * _or(a, 1.0),
-    "hardsigmoid": lambda x, a, b: o.clip(x * _or(a, 0.2) + _or(b, 0.5), 0, 1),
-    "elu": lambda x, a, b: o.elu(x, _or(a, 1.0)),
-    "softsign": lambda x, a, b: o.softsign(x),
-    "softplus": lambda x, a, b: o.logaddexp(x, 0),
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    **{name.lower(): function for name, function in elementwise.ACTIVATIONS.items()},
+    "affine": lambda x, *, alpha=1.0, beta=0.0: x * alpha + beta,
+    "scaledtanh": lambda x, *, alpha=1.0, beta=1.0: o.tanh(x * beta) * alpha,
 }
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-USES_PARAMETERS = {"affine": 2, "leakyrelu": 1, "thresholdedrelu": 1, "scaledtanh": 2, "hardsigmoid": 2, "elu": 1}
 
 
 def _activations(node: OnnxNode, directions: int) -> list[list[Callable[[Tensor], Tensor]]]:
     """The functions of each direction. Parameters are listed for those functions that have some."""
     names = [n.lower() for n in node.attr("activations", DEFAULTS[node.operator] * directions)]
-    alphas, betas = iter(node.attr("activation_alpha", [])), iter(node.attr("activation_beta", []))
+    given = {name: iter(node.attr(f"activation_{name}", [])) for name in ("alpha", "beta")}
+    limit = node.attr("clip")
     made: list[Callable[[Tensor], Tensor]] = []
     for name in names:
         if name not in ACTIVATIONS:
             raise RefusedError(f"the activation {name} is not converted")
-        uses = USES_PARAMETERS.get(name, 0)
-        alpha, beta = next(alphas, None) if uses else None, next(betas, None) if uses > 1 else None
-        function = ACTIVATIONS[name]
-        limit = node.attr("clip")
-
-        def apply(x: Tensor, f: Activation = function, a: Any = alpha, b: Any = beta, limit: Any = limit) -> Tensor:
-            return f(x if limit is None else o.clip(x, -limit, limit), a, b)
-
-        made.append(apply)
+        taken = [each for each in inspect.signature(ACTIVATIONS[name]).parameters if each in given]
+        values = {each: value for each in taken if (value := next(given[each], None)) is not None}
+        function = functools.partial(ACTIVATIONS[name], **values)
+        made.append(
+            function if limit is None else lambda x, f=function: f(o.clip(x, -limit, limit))  # type: ignore[misc]
+        )
     count = len(names) // directions
     return [made[count * d : count * (d + 1)] for d in range(directions)]
 
 
 @converts("RNN", "GRU", "LSTM")
-def recurrent(at: OnnxScope, node: OnnxNode) -> list[Tensor]:
-    x, w, r, b, lengths, *states = at.operands(node, 8)
-    by_batch = bool(node.attr("layout", 0))
-    x = o.swapaxes(x, 0, 1) if by_batch else x
-    turned = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attr("direction", "forward")]
+def recurrent(
+    node: OnnxNode, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, lengths: Tensor | None, hidden: Tensor | None,
+    cell: Tensor | None, peepholes: Tensor | None, *, direction: str, layout: int = 0,
+) -> list[Tensor]:  # fmt: skip
+    x = o.swapaxes(x, 0, 1) if layout else x
+    turned = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     functions = _activations(node, len(turned))
     size, kind = r.shape[-1], node.operator
     found = []
     for place, reverse in enumerate(turned):
         bias = o.zeros(2 * GATES[kind] * size, dtype=x.dtype) if b is None else b[place]
-        start = [_start(each, place, by_batch, x, size) for each in states[: 2 if kind == "LSTM" else 1]]
-        peep = states[2][place] if kind == "LSTM" and states[2] is not None else None
+        states = [hidden, cell] if kind == "LSTM" else [hidden]
+        start = [_start(each, place, bool(layout), x, size) for each in states]
+        peep = None if peepholes is None else peepholes[place]
         found.append(_direction(node, x, (w[place], r[place], bias, peep), start, lengths, reverse, functions[place]))
     y = o.stack([outputs for outputs, _ in found], axis=1)  # (time, direction, batch, hidden)
     last = [o.stack([state[k] for _, state in found]) for k in range(len(found[0][1]))]
-    if by_batch:
+    if layout:
         return [o.permute_dims(y, (2, 0, 1, 3)), *(o.swapaxes(each, 0, 1) for each in last)]
     return [y, *last]
 

@@ -8,88 +8,82 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
+from staticgrad.bridges.onnx.binding import Known, Number, Value
 from staticgrad.bridges.onnx.dialect import OnnxScope, OnnxSequence, converts, tensors
-from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-def _sequence(at: OnnxScope, node: OnnxNode) -> tuple[Any, ...]:
-    value = at.value(node.inputs[0])
-    if not isinstance(value, OnnxSequence):
-        raise RefusedError(f"{node.inputs[0]} is no sequence")
-    return value.values
+def _values(sequence: Any) -> tuple[Any, ...]:
+    if not isinstance(sequence, OnnxSequence):
+        raise RefusedError("an operand is no sequence")
+    return sequence.values
 
 
-def _place(at: OnnxScope, node: OnnxNode, place: int, length: int, default: int) -> int:
-    found = at.number(node, place, what="which value of a sequence is meant")
-    number = default if found is None else int(found)
+def _place(number: int, length: int) -> int:
     if not -length <= number <= length:
         raise RefusedError(f"place {number} of a sequence of {length} values")
-    return number + length if number < 0 else number
+    return number + length if number < 0 else int(number)
 
 
 @converts("SequenceEmpty")
-def empty(at: OnnxScope, node: OnnxNode) -> Any:
+def empty() -> Any:
     return OnnxSequence(())
 
 
 @converts("SequenceConstruct")
-def construct(at: OnnxScope, node: OnnxNode) -> Any:
+def construct(at: OnnxScope, node: Any) -> Any:
     return OnnxSequence(tuple(at.value(name) for name in node.inputs))
 
 
 @converts("SequenceInsert")
-def insert(at: OnnxScope, node: OnnxNode) -> Any:
-    values = _sequence(at, node)
-    place = _place(at, node, 2, len(values), len(values))
-    return OnnxSequence((*values[:place], at.value(node.inputs[1]), *values[place:]))
+def insert(sequence: Value, new: Value, place: Number) -> Any:
+    values = _values(sequence)
+    place = _place(len(values) if place is None else place, len(values))
+    return OnnxSequence((*values[:place], new, *values[place:]))
 
 
 @converts("SequenceErase")
-def erase(at: OnnxScope, node: OnnxNode) -> Any:
-    values = _sequence(at, node)
-    place = _place(at, node, 1, len(values), len(values) - 1)
+def erase(sequence: Value, place: Number = -1) -> Any:
+    values = _values(sequence)
+    place = _place(place, len(values))
     return OnnxSequence((*values[:place], *values[place + 1 :]))
 
 
 @converts("SequenceAt")
-def value_at(at: OnnxScope, node: OnnxNode) -> Any:
-    values = _sequence(at, node)
-    return values[_place(at, node, 1, len(values), 0)]
+def value_at(sequence: Value, place: Number) -> Any:
+    values = _values(sequence)
+    return [values[_place(place, len(values))]]
 
 
 @converts("SequenceLength")
-def length(at: OnnxScope, node: OnnxNode) -> Any:
-    return np.array(len(_sequence(at, node)), np.int64)
+def length(sequence: Value) -> Any:
+    return np.array(len(_values(sequence)), np.int64)
 
 
 @converts("ConcatFromSequence")
-def concat_from_sequence(at: OnnxScope, node: OnnxNode) -> Tensor:
-    values = tensors(_sequence(at, node))
-    return (o.stack if node.attr("new_axis", 0) else o.concat)(values, axis=node.attr("axis"))
+def concat_from_sequence(sequence: Value, *, axis: int, new_axis: int) -> Tensor:
+    return (o.stack if new_axis else o.concat)(tensors(_values(sequence)), axis=axis)
 
 
 @converts("SplitToSequence")
-def split_to_sequence(at: OnnxScope, node: OnnxNode) -> Any:
-    x, axis = at.tensor(node.inputs[0]), node.attr("axis", 0)
-    axis, lengths = axis % x.ndim, at.steering(node, 1)
-    size = int(x.shape[axis])
+def split_to_sequence(x: Tensor, lengths: Known, *, axis: int, keepdims: int) -> Any:
+    axis = axis % x.ndim
     if lengths is None or np.ndim(lengths) == 0:
         each = 1 if lengths is None else int(lengths)
-        ends = list(range(each, size, each))
+        ends = list(range(each, int(x.shape[axis]), each))
     else:
         ends = np.cumsum(lengths)[:-1].tolist()
     parts = o.split(x, ends, axis=axis)
-    if lengths is None and not node.attr("keepdims", 1):
+    if lengths is None and not keepdims:
         parts = [o.squeeze(part, axis) for part in parts]
     return OnnxSequence(tuple(parts))
 
 
 @converts("SequenceMap")
-def mapped(at: OnnxScope, node: OnnxNode) -> Sequence[Any]:
-    count, body = len(_sequence(at, node)), node.attr("body")
+def mapped(at: OnnxScope, node: Any, first: Value, *, body: Any) -> Sequence[Any]:
     given = [at.value(name) for name in node.inputs]
+    count = len(_values(first))
     rows = [at.call(body, [x.values[k] if isinstance(x, OnnxSequence) else x for x in given]) for k in range(count)]
     return [OnnxSequence(tuple(row[k] for row in rows)) for k in range(len(node.outputs))]
 
@@ -98,18 +92,17 @@ def mapped(at: OnnxScope, node: OnnxNode) -> Sequence[Any]:
 
 
 @converts("Optional")
-def optional(at: OnnxScope, node: OnnxNode) -> Any:
-    return [at.value(node.inputs[0]) if node.has(0) else None]
+def optional(x: Value) -> Any:
+    return [x]
 
 
 @converts("OptionalHasElement")
-def has_element(at: OnnxScope, node: OnnxNode) -> Any:
-    return np.array(node.has(0) and at.value(node.inputs[0]) is not None)
+def has_element(x: Value) -> Any:
+    return np.array(x is not None)
 
 
 @converts("OptionalGetElement")
-def element(at: OnnxScope, node: OnnxNode) -> Any:
-    value = at.value(node.inputs[0])
-    if value is None:
+def element(x: Value) -> Any:
+    if x is None:
         raise RefusedError("an optional value is read that is not there")
-    return [value]
+    return [x]

@@ -1,4 +1,4 @@
-"""ONNX's operators on signals. A discrete Fourier transform is a product with a matrix of cosines and sines."""
+"""ONNX's operators on signals: Fourier transforms of numbers whose parts are the last axis, and weights of bands."""
 
 from __future__ import annotations
 
@@ -6,79 +6,49 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.bridges.onnx.binding import Number
 from staticgrad.bridges.onnx.casts import target
-from staticgrad.bridges.onnx.dialect import OnnxScope, converts
+from staticgrad.bridges.onnx.dialect import converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The real part, and the imaginary one if there is one, of numbers that are the last axis."""
-    return x[..., 0], x[..., 1] if x.shape[-1] == 2 else None
-
-
-def transformed(x: Tensor, length: int, *, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of (…, n, 1 or 2) along the last axis but one, of ``length`` places: (…, frequencies, 1 or 2).
+def transformed(x: Tensor, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Tensor:
+    """The transform of (…, n, …, 1 or 2) along an axis, of ``length`` places, by default n, with as many
+    frequencies in its place.
 
     A real signal has half of its frequencies where it is ``onesided``; the inverse of these is real.
     """
-    size = int(x.shape[-2])
+    real, imaginary = x[..., 0], x[..., 1] if x.shape[-1] == 2 else None
     if inverse and onesided:
-        x = _whole(x, length)
-        size = length
-    if size > length:
-        x = x[..., :length, :]
-    elif size < length:
-        x = o.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, length - size), (0, 0)])
-    count = length // 2 + 1 if onesided and not inverse else length
-    turns = np.outer(np.arange(length), np.arange(count)) % length * (2 * np.pi / length)
-    scale = 1 / length if inverse else 1.0
-    cosine = (np.cos(turns) * scale).astype(x.dtype)
-    sine = (np.sin(turns) * (scale if inverse else -scale)).astype(x.dtype)
-    real, imaginary = _parts(x)
-    y_real, y_imaginary = o.matmul(real, cosine), o.matmul(real, sine)
-    if imaginary is not None:
-        y_real, y_imaginary = y_real - o.matmul(imaginary, sine), y_imaginary + o.matmul(imaginary, cosine)
-    if inverse and onesided:
-        return o.expand_dims(y_real, -1)
-    return o.stack([y_real, y_imaginary], axis=-1)
-
-
-def _whole(x: Tensor, length: int) -> Tensor:
-    """All frequencies of a real signal, of which ``x`` has half: the others are their conjugates."""
-    places = np.arange(length)
-    half = np.minimum(places, length - places)
-    y = o.take(x, half, axis=-2)
-    signs = np.where(places <= length // 2, 1, -1).astype(x.dtype)
-    return o.stack([y[..., 0], y[..., 1] * signs], axis=-1)
+        zero = o.zeros_like(real) if imaginary is None else imaginary
+        return o.expand_dims(o.irfft(real, zero, length, axis), -1)
+    if onesided and imaginary is None:
+        return o.stack(o.rfft(real, length, axis), axis=-1)
+    y = o.stack((o.ifft if inverse else o.fft)(real, imaginary, length, axis), axis=-1)
+    if not onesided:
+        return y
+    return o.take(y, np.arange(y.shape[axis] // 2 + 1), axis=axis)
 
 
 @converts("DFT")
-def fourier(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, inverse, onesided = at.tensor(node.inputs[0]), bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
-    axis = node.attr("axis", 1) if node.opset < 20 else at.number(node, 2, what="the axis of a transform")
-    axis = (-2 if axis is None else axis) % x.ndim
-    size = int(x.shape[axis])
-    length = at.number(node, 1, what="the length of a transform") or (2 * (size - 1) if inverse and onesided else size)
-    y = transformed(o.moveaxis(x, axis, -2), length, inverse=inverse, onesided=onesided)
-    return o.moveaxis(y, -2, axis)
+def fourier(node: OnnxNode, x: Tensor, dft_length: Number, axis: Number, *, inverse: int, onesided: int) -> Tensor:
+    axis = (-2 if axis is None else axis) if node.opset >= 20 else node.attr("axis", 1)
+    return transformed(x, axis % x.ndim, dft_length, inverse=bool(inverse), onesided=bool(onesided))
 
 
 @converts("STFT")
-def short_time_fourier(at: OnnxScope, node: OnnxNode) -> Tensor:
-    x, window = at.tensor(node.inputs[0]), at.operand(node, 2)
-    step, length = at.number(node, 1), at.number(node, 3)
+def short_time_fourier(x: Tensor, step: Number, window: Tensor | None, length: Number, *, onesided: int) -> Tensor:
     length = int(length if length is not None else window.shape[0] if window is not None else x.shape[1])
     count = 1 + (int(x.shape[1]) - length) // step
     frames = o.take(x, np.arange(count)[:, None] * step + np.arange(length), axis=1)  # (batch, frame, place, part)
     frames = frames if window is None else frames * o.reshape(window, (length, 1))
-    return transformed(frames, length, inverse=False, onesided=bool(node.attr("onesided", 1)))
+    return transformed(frames, 2, None, inverse=False, onesided=bool(onesided))
 
 
 @converts("MelWeightMatrix")
-def mel_weights(at: OnnxScope, node: OnnxNode) -> Any:
-    bands, length, rate, low, high = (at.number(node, place, what="the weights of bands") for place in range(5))
+def mel_weights(bands: Number, length: Number, rate: Number, low: Number, high: Number, *, output_datatype: int) -> Any:
     ends = np.log10(1 + np.array([low, high]) / 700) * 2595
     mels = ends[0] + np.arange(bands + 2) * ((ends[1] - ends[0]) / (bands + 2))
     places = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(int)
@@ -88,4 +58,4 @@ def mel_weights(at: OnnxScope, node: OnnxNode) -> Any:
     falling = (right - bins) / np.maximum(right - centre, 1)
     weights = np.where((bins >= left) & (bins <= centre), np.where(centre == left, 1.0, rising), 0.0)
     weights = np.where((bins >= centre) & (bins < right), falling, weights)
-    return weights.astype(target(node.attr("output_datatype", 1)))
+    return weights.astype(target(output_datatype))

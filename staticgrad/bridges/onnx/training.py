@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
@@ -12,65 +12,65 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
 DOMAIN = "ai.onnx.preview.training::"
+Update = Callable[..., Sequence[Tensor]]
 
 
 @converts(DOMAIN + "Gradient")
-def gradient(at: OnnxScope, node: OnnxNode) -> Sequence[Tensor]:
-    names = [*node.attr("xs"), *node.attr("zs", [])]
-    if list(node.inputs) != names:
+def gradient(at: OnnxScope, node: OnnxNode, *, xs: list[str], y: str, zs: Sequence[str] = ()) -> Sequence[Tensor]:
+    if list(node.inputs) != [*xs, *zs]:
         raise RefusedError("a gradient at other values than those of the graph is not converted")
-    return gradients(at.tensor(node.attr("y")), at.tensors(node.attr("xs")), unconnected_gradients="zero")
+    return gradients(at.tensor(y), at.tensors(xs), unconnected_gradients="zero")
 
 
-def _groups(at: OnnxScope, node: OnnxNode, count: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, ...]]]:
-    """The learning rate, the step, and for each variable its operands: itself, its gradient, its slots."""
-    rate, step, *rest = at.tensors(node.inputs)
-    size = len(rest) // count
-    return rate, step, list(zip(*(rest[size * k : size * (k + 1)] for k in range(count))))
-
-
-def _regular(node: OnnxNode, x: Tensor, slope: Tensor) -> Tensor:
-    return o.add(slope, x * node.attr("norm_coefficient", 0.0))
+def _updated(update: Update, operands: Sequence[Tensor], count: int, regular: float) -> list[Tensor]:
+    """The new variables and slots: all of the first kind, then all of the next. An update takes a variable, its
+    gradient with that of its norm, and its slots, of which there are ``count`` less 2."""
+    size = len(operands) // count
+    groups = zip(*(operands[size * k : size * (k + 1)] for k in range(count)))
+    rows = [update(x, o.add(slope, x * regular), *slots) for x, slope, *slots in groups]
+    return [each for column in zip(*rows) for each in column]
 
 
 @converts(DOMAIN + "Adagrad")
-def adagrad(at: OnnxScope, node: OnnxNode) -> Sequence[Tensor]:
-    rate, step, groups = _groups(at, node, 3)
-    rate = rate / (1 + o.astype(step, rate.dtype) * node.attr("decay_factor", 0.0))
-    xs, squares = [], []
-    for x, slope, before in groups:
-        slope = _regular(node, x, slope)
-        squares.append(before + o.square(slope))
-        xs.append(x - rate * slope / (o.sqrt(squares[-1]) + node.attr("epsilon", 1e-6)))
-    return [*xs, *squares]
+def adagrad(
+    rate: Tensor, step: Tensor, *operands: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
+) -> list[Tensor]:
+    rate = rate / (1 + o.astype(step, rate.dtype) * decay_factor)
+
+    def update(x: Tensor, slope: Tensor, squares: Tensor) -> Sequence[Tensor]:
+        squares = squares + o.square(slope)
+        return x - rate * slope / (o.sqrt(squares) + epsilon), squares
+
+    return _updated(update, operands, 3, norm_coefficient)
 
 
 @converts(DOMAIN + "Momentum")
-def momentum(at: OnnxScope, node: OnnxNode) -> Sequence[Tensor]:
-    rate, step, groups = _groups(at, node, 3)
-    alpha, beta = node.attr("alpha"), o.where(step > 0, node.attr("beta"), 1.0)
-    xs, moments = [], []
-    for x, slope, before in groups:
-        slope = _regular(node, x, slope)
-        moments.append(before * alpha + o.astype(beta, x.dtype) * slope)
-        nesterov = node.attr("mode") == "nesterov"
-        xs.append(x - rate * (slope + moments[-1] * alpha if nesterov else moments[-1]))
-    return [*xs, *moments]
+def momentum(
+    rate: Tensor, step: Tensor, *operands: Tensor, alpha: float, beta: float, mode: str, norm_coefficient: float
+) -> list[Tensor]:
+    weight = o.where(step > 0, beta, 1.0)
+
+    def update(x: Tensor, slope: Tensor, moment: Tensor) -> Sequence[Tensor]:
+        moment = moment * alpha + o.astype(weight, x.dtype) * slope
+        return x - rate * (slope + moment * alpha if mode == "nesterov" else moment), moment
+
+    return _updated(update, operands, 3, norm_coefficient)
 
 
 @converts(DOMAIN + "Adam")
-def adam(at: OnnxScope, node: OnnxNode) -> Sequence[Tensor]:
-    rate, step, groups = _groups(at, node, 4)
-    alpha, beta = node.attr("alpha", 0.9), node.attr("beta", 0.999)
-    time = o.astype(step, rate.dtype)
-    corrected = rate * o.sqrt(1 - o.pow(o.full((), beta, dtype=rate.dtype), time))
-    corrected = corrected / (1 - o.pow(o.full((), alpha, dtype=rate.dtype), time))
-    rate = o.where(step > 0, corrected, rate)
-    xs, means, squares = [], [], []
-    for x, slope, mean, square in groups:
-        slope = _regular(node, x, slope)
-        means.append(mean * alpha + slope * (1 - alpha))
-        squares.append(square * beta + o.square(slope) * (1 - beta))
-        new = x - rate * means[-1] / (o.sqrt(squares[-1]) + node.attr("epsilon", 1e-6))
-        xs.append(new * (1 - node.attr("norm_coefficient_post", 0.0)))
-    return [*xs, *means, *squares]
+def adam(
+    rate: Tensor, step: Tensor, *operands: Tensor, alpha: float, beta: float, epsilon: float, norm_coefficient: float,
+    norm_coefficient_post: float,
+) -> list[Tensor]:  # fmt: skip
+    def remaining(factor: float) -> Tensor:
+        return 1 - o.pow(o.full((), factor, dtype=rate.dtype), o.astype(step, rate.dtype))
+
+    speed = o.where(step > 0, rate * o.sqrt(remaining(beta)) / remaining(alpha), rate)
+
+    def update(x: Tensor, slope: Tensor, mean: Tensor, square: Tensor) -> Sequence[Tensor]:
+        mean = mean * alpha + slope * (1 - alpha)
+        square = square * beta + o.square(slope) * (1 - beta)
+        new = x - speed * mean / (o.sqrt(square) + epsilon)
+        return new * (1 - norm_coefficient_post), mean, square
+
+    return _updated(update, operands, 4, norm_coefficient)
