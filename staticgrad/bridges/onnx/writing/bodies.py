@@ -126,10 +126,12 @@ class Walk:
         turns = self.writer.line(attrs.length, np.int64)
         if not is_open(attrs.length) and attrs.length == 0:
             return [*carries, *(self._empty(y) for y in node.outputs[attrs.carries :])]
-        back, count, stacked = int(attrs.reverse), attrs.sequences + 1, len(results) - attrs.carries
+        count, stacked, back = attrs.sequences + 1, len(results) - attrs.carries, int(attrs.reverse)
+        directions = {"scan_input_directions": [back] * count, "scan_output_directions": [back] * stacked}
+        directions = {name: value for name, value in directions.items() if value}  # an empty one has no type
         return self.writer.several(
             "Scan", [*carries, turns, *rows], [y.dtype for y in node.outputs], body=graph, num_scan_inputs=count,
-            scan_input_directions=[back] * count, scan_output_directions=[back] * stacked,
+            **directions,
         )  # fmt: skip
 
     def _while(self, node: Node, operands: Sequence[OnnxValue]) -> Sequence[OnnxValue]:

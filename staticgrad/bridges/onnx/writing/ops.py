@@ -43,12 +43,57 @@ def _result(node: Node) -> tuple[int, ...]:
     return tuple(node.outputs[0].shape)  # type: ignore[arg-type]
 
 
+# -- one operator, or none ---------------------------------------------------------------------------------------------
+
+
+def _reduced(operator: str) -> Write:
+    """A reduction of numbers, of integers in their own arithmetic."""
+
+    def write(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
+        axes, how = w.numbers(node.attrs.axes), {"keepdims": int(node.attrs.keepdims)}
+        if not node.attrs.axes:
+            return xs[0]
+        if operator not in ("ReduceMax", "ReduceMin"):
+            return w.wide(operator, xs, [axes], **how)
+        x = w.ordered(xs[0])
+        return w.back(w.add(operator, [x, axes], x.dtype, **how), xs[0].dtype)
+
+    return write
+
+
+def _located(operator: str) -> Write:
+    return lambda w, node, xs: w.add(
+        operator, [w.ordered(xs[0])], int64, axis=node.attrs.axis, keepdims=int(node.attrs.keepdims)
+    )
+
+
+WRITERS |= {
+    **dict.fromkeys(("identity", "stop_gradient", "once"), lambda w, node, xs: xs[0]),
+    **dict.fromkeys(("dot", "matmul"), lambda w, node, xs: w.wide("MatMul", xs)),
+    "argmax": _located("ArgMax"),
+    "argmin": _located("ArgMin"),
+    "broadcast_to": lambda w, node, xs: w.add("Expand", [xs[0], w.numbers(_result(node))], xs[0].dtype),
+    "concat": lambda w, node, xs: w.add("Concat", xs, xs[0].dtype, axis=node.attrs.axis),
+    "constant": lambda w, node, xs: w.constant(node.attrs.value),
+    "convolution": lambda w, node, xs: w.add("Conv", xs, xs[0].dtype, group=node.attrs.groups, **_geometry(node.attrs)),
+    "cumulative_sum": lambda w, node, xs: w.wide(
+        "CumSum", xs, [w.constant(np.array(node.attrs.axis, np.int64))], reverse=int(node.attrs.reverse)
+    ),
+    "det": lambda w, node, xs: w.add("Det", xs, xs[0].dtype),
+    "log_softmax": lambda w, node, xs: w.add("LogSoftmax", xs, xs[0].dtype, axis=node.attrs.axis),
+    "logsumexp": _reduced("ReduceLogSumExp"),
+    "max": _reduced("ReduceMax"),
+    "mean": _reduced("ReduceMean"),
+    "min": _reduced("ReduceMin"),
+    "permute_dims": lambda w, node, xs: w.transpose(xs[0], node.attrs.perm),
+    "prod": _reduced("ReduceProd"),
+    "reshape": lambda w, node, xs: w.reshape(xs[0], _result(node)),
+    "softmax": lambda w, node, xs: w.add("Softmax", xs, xs[0].dtype, axis=node.attrs.axis),
+    "sum": _reduced("ReduceSum"),
+    "window": lambda w, node, xs: _windows(w, xs[0], _shape(node), node.attrs),
+}
+
 # -- sources, views ----------------------------------------------------------------------------------------------------
-
-
-@writes("constant")
-def constant(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.constant(node.attrs.value)
 
 
 @writes("full")
@@ -71,36 +116,11 @@ def iota(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.add("Expand", [line, w.numbers(shape)], line.dtype)
 
 
-@writes("identity", "stop_gradient", "once")
-def identity(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return xs[0]
-
-
-@writes("broadcast_to")
-def broadcast_to(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.add("Expand", [xs[0], w.numbers(_result(node))], xs[0].dtype)
-
-
-@writes("permute_dims")
-def permute_dims(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.transpose(xs[0], node.attrs.perm)
-
-
-@writes("reshape")
-def reshape(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.reshape(xs[0], _result(node))
-
-
 @writes("slice")
 def slice_(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     attrs = node.attrs
     stops = [stop if stop >= 0 else np.iinfo(np.int64).min + 1 for stop in attrs.stops]
     return w.slice(xs[0], attrs.starts, stops, attrs.steps, range(len(stops)))
-
-
-@writes("concat")
-def concat(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.add("Concat", xs, xs[0].dtype, axis=node.attrs.axis)
 
 
 @writes("pad")
@@ -117,22 +137,7 @@ def pad(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
     return w.pad(x, attrs.low, attrs.high, attrs.value)
 
 
-# -- reductions --------------------------------------------------------------------------------------------------------
-
-REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin", "mean": "ReduceMean",
-              "logsumexp": "ReduceLogSumExp"}  # fmt: skip
-
-
-@writes(*REDUCTIONS)
-def reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    attrs, operator = node.attrs, REDUCTIONS[node.op.name]
-    if not attrs.axes:
-        return xs[0]
-    axes, kept = w.numbers(attrs.axes), int(attrs.keepdims)
-    if node.op.name in ("max", "min"):
-        x = w.ordered(xs[0])
-        return w.back(w.add(operator, [x, axes], x.dtype, keepdims=kept), xs[0].dtype)
-    return w.wide(operator, [xs[0]], [axes], keepdims=kept)
+# -- reductions, sorts -------------------------------------------------------------------------------------------------
 
 
 @writes("all", "any")
@@ -147,24 +152,6 @@ def logical_reduction(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> On
     return w.add("Not", [found], bool_) if is_any else found
 
 
-@writes("argmax", "argmin")
-def position(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    operator, attrs = "ArgMax" if node.op.name == "argmax" else "ArgMin", node.attrs
-    return w.add(operator, [w.ordered(xs[0])], int64, axis=attrs.axis, keepdims=int(attrs.keepdims))
-
-
-@writes("softmax", "log_softmax")
-def softmax(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    operator = "Softmax" if node.op.name == "softmax" else "LogSoftmax"
-    return w.add(operator, xs, xs[0].dtype, axis=node.attrs.axis)
-
-
-@writes("cumulative_sum")
-def cumulative_sum(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    axis = w.constant(np.array(node.attrs.axis, np.int64))
-    return w.wide("CumSum", [xs[0]], [axis], reverse=int(node.attrs.reverse))
-
-
 @writes("sort", "sort_rows", "topk")
 def sort(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
     attrs = node.attrs
@@ -176,27 +163,12 @@ def sort(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> Sequence[OnnxVa
     return w.back(values, xs[0].dtype), places
 
 
-# -- products ----------------------------------------------------------------------------------------------------------
-
-
-@writes("det")
-def determinant(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.add("Det", xs, xs[0].dtype)
-
-
-@writes("dot", "matmul")
-def product(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.wide("MatMul", xs)
+# -- convolutions ------------------------------------------------------------------------------------------------------
 
 
 def _geometry(attrs: Any) -> dict[str, Any]:
     (top, bottom), (left, right) = attrs.padding
     return {"pads": [top, left, bottom, right], "strides": list(attrs.stride), "dilations": list(attrs.dilation)}
-
-
-@writes("convolution")
-def convolution(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return w.add("Conv", xs, xs[0].dtype, group=node.attrs.groups, **_geometry(node.attrs))
 
 
 @writes("convolution_input_grad")
@@ -249,11 +221,6 @@ def _windows(w: GraphWriter, x: OnnxValue, shape: Sequence[int], attrs: Any) -> 
         steps = np.arange(counts[a])[:, None] * attrs.stride[a] + np.arange(attrs.kernel[a]) * attrs.dilation[a]
         x = w.add("Gather", [x, w.constant(steps.astype(np.int64))], x.dtype, axis=axis + 2 * a)
     return w.transpose(x, [*range(axis), axis, axis + 2, axis + 1, axis + 3])
-
-
-@writes("window")
-def window(w: GraphWriter, node: Node, xs: Sequence[OnnxValue]) -> OnnxValue:
-    return _windows(w, xs[0], _shape(node), node.attrs)
 
 
 @writes("fold")
