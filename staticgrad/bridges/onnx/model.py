@@ -88,7 +88,8 @@ def program_of(model: onnx.ModelProto) -> OnnxProgram:
     graph = model.graph
     body = body_of(graph, opsets)
     infos = [*graph.value_info, *graph.output]
-    types = {info.name: found for info in infos if (found := type_of(info)) is not None}
+    chosen = {name for node in body.nodes if node.key == "If" for name in node.outputs}  # of branches that may differ
+    types = {info.name: found for info in infos if info.name not in chosen and (found := type_of(info)) is not None}
     given = {tensor.name for tensor in graph.initializer}
     elements = {info.name: info.type.tensor_type.elem_type for info in (*infos, *graph.input)}
     elements |= {tensor.name: tensor.data_type for tensor in graph.initializer}
