@@ -96,7 +96,7 @@ class SlidingWindows:
     pads: tuple[Pair, ...]
     interior: tuple[int, ...]
 
-    MOST_AT_ONCE = 64  # elements of a window that is reduced in one step; larger ones are reduced axis by axis
+    MOST_AT_ONCE = 9  # elements: 3 × 3 take half as long in one nest, 5 × 5 axis by axis (images of 56 × 56, measured)
 
     @property
     def count(self) -> int:
@@ -141,7 +141,8 @@ class SlidingWindows:
             rows = [(self.sizes[a], self.strides[a], pads[a], self.dilations[a]) for a in pair]
             if len(pair) == 1:
                 x, rows = o.expand_dims(x, -2), [(1, 1, (0, 0), 1), *rows]
-            x = o.window(x, WindowAttributes(*zip(*rows), np.asarray(value).item()))
+            kernel, strides, widths, dilations = map(_pair, zip(*rows))
+            x = o.window(x, WindowAttributes(kernel, strides, widths, dilations, np.asarray(value).item()))
             x = x if len(pair) == 2 else o.squeeze(x, (-4, -2))
             order = [*others, *pair, *(axis + rank for axis in pair)]
         return _permuted(x, [order.index(axis) for axis in sorted(order)])
@@ -171,6 +172,11 @@ class SlidingWindows:
         """The transpose of ``view``: a tensor of a shape to which every window is added where it is."""
         x = o.zeros(tuple(shape), dtype=windows.dtype)
         return gradients(self.view(x), [x], [windows], "error")[0]
+
+
+def _pair(values: Any) -> tuple[Any, Any]:
+    first, second = values
+    return first, second
 
 
 def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:

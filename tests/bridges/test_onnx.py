@@ -7,6 +7,7 @@ the slow tests; ONNX Runtime is the one for writing.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,46 @@ def test_floats_of_a_byte_have_the_values_of_ml_dtypes(interpreted: None) -> Non
 def test_integers_divided_by_zero_end_no_process(interpreted: None) -> None:
     y = run(f"m ({INT} a, {INT} b) => ({INT} y) {{ y = Div(a, b) }}", np.ones(4, np.int32), np.zeros(4, np.int32))
     assert y.tolist() == [0, 0, 0, 0]
+
+
+def test_positions_of_a_pool_of_three_dimensions_are_those_of_all_elements(interpreted: None) -> None:
+    text = """m (float[2, 1, 3, 4, 4] x) => (float[n, c, d, h, w] y, int64[n, c, d, h, w] i)
+    { y, i = MaxPool<kernel_shape = [2, 2, 2], strides = [1, 2, 2], auto_pad = "SAME_UPPER">(x) }"""
+    x = np.random.default_rng(0).normal(size=(2, 1, 3, 4, 4)).astype(np.float32)
+    y, places = run(text, x)
+    assert y.shape == (2, 1, 3, 2, 2)
+    np.testing.assert_array_equal(x.ravel()[places], y)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, [(0, 0)] * 2 + [(0, 1)] + [(0, 0)] * 2, "edge"), (2, 2, 2), (2, 3, 4)
+    )
+    np.testing.assert_array_equal(windows[:, :, :, ::2, ::2].max((-3, -2, -1)), y)
+
+
+def test_columns_become_a_volume(interpreted: None) -> None:
+    text = """m (float[1, 8, 2] x) => (float[1, 1, 2, 2, 3] y) <int64[3] image = {2, 2, 3}, int64[3] block = {2, 2, 2}>
+    { y = Col2Im(x, image, block) }"""
+    y = run(text, np.arange(16, dtype=np.float32).reshape(1, 8, 2))
+    expected = np.zeros((2, 2, 3), np.float32)
+    for place, (d, h, w) in enumerate(np.ndindex(2, 2, 2)):
+        expected[d, h, w : w + 2] += [2 * place, 2 * place + 1]
+    np.testing.assert_array_equal(y[0, 0], expected)
+
+
+def test_pads_of_a_transposed_convolution_that_differ_are_those_of_onnx_runtime(interpreted: None) -> None:
+    text = """m (float[1, 2, 3, 4] x, float[2, 3, 3, 3] w, float[3] b) => (float[n, c, h, k] y)
+    { y = ConvTranspose<strides = [2, 2], pads = [0, 1, 2, 0], output_padding = [0, 1]>(x, w, b) }"""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in ((1, 2, 3, 4), (2, 3, 3, 3), (3,))]
+    session = runtime.InferenceSession(model_of(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, dict(zip("xwb", arrays)))
+    np.testing.assert_allclose(run(text, *arrays), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_branch_that_is_known_need_not_have_the_declared_shape(interpreted: None) -> None:
+    text = """m (float[2, 2] x) => (float[4] y) <bool c = {0}>
+    { y = If(c) <then_branch = t () => (float[4] a) { s = Constant<value_ints = [4]>() a = Reshape(x, s) },
+                 else_branch = e () => (float[2, 2] b) { b = Neg(x) }> }"""
+    assert run(text, np.eye(2, dtype=np.float32)).tolist() == [[-1, 0], [0, -1]]
 
 
 # -- load --------------------------------------------------------------------------------------------------------------
@@ -540,6 +581,16 @@ def test_onnx_runtime_trains_to_our_losses(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(feed[variable.name], sess.get(variable), rtol=2e-3, atol=1e-4, err_msg=name)
 
 
+def test_a_loop_without_rows_is_written(tmp_path: Path) -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((3,), name="x")
+        (y,), _ = sg.scan(lambda state, now: ([state[0] * 2 + now], []), [x], sg.arange(4, dtype=sg.float32))
+        exe = sg.Session(g).compile(y, x)
+    staticgrad.onnx.save(tmp_path / "net.onnx", exe)
+    array = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(session_of(tmp_path / "net.onnx").run(None, {"x": array})[0], exe(array))
+
+
 def test_ops_without_a_counterpart_are_said_at_once(tmp_path: Path) -> None:
     with sg.Graph() as g:
         x = sg.placeholder((3, 3), name="x")
@@ -554,3 +605,88 @@ def test_ops_without_a_counterpart_are_said_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "net.onnx").exists()
     with pytest.raises(sg.GraphError, match="expected an executable, actual Tensor"):
         staticgrad.onnx.save(tmp_path / "net.onnx", y)
+
+
+# -- files of PyTorch's exporter ---------------------------------------------------------------------------------------
+
+
+def _images_net(torch: Any) -> tuple[Any, Any]:
+    """A residual net of images of any number, with batch norms, uneven pads and a resized skip."""
+    F = torch.nn.functional
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = torch.nn.Conv2d(3, 8, 7, 2, 3, bias=False)
+            self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(8), torch.nn.GroupNorm(2, 8)])
+            self.inner, self.down = torch.nn.Conv2d(8, 8, 3, padding=1, groups=4), torch.nn.Conv2d(8, 8, 1, 2)
+            self.up, self.head = torch.nn.ConvTranspose2d(8, 8, 3, 2, 1, output_padding=1), torch.nn.Linear(8, 5)
+
+        def forward(self, x: Any) -> Any:
+            x = F.max_pool2d(F.relu(self.norms[0](self.stem(x))), 3, 2, 1, ceil_mode=True)
+            y = self.up(F.hardswish(self.down(x))) + F.interpolate(self.down(x), scale_factor=2, mode="bilinear")
+            y = F.silu(self.norms[1](self.inner(x))) + y[:, :, :9, :9]
+            return self.head(F.adaptive_avg_pool2d(F.pad(y, (1, 2, 0, 1), mode="reflect"), 1).flatten(1))
+
+    return Net(), torch.randn(2, 3, 33, 33)
+
+
+def _sentences_net(torch: Any) -> tuple[Any, Any]:
+    """An encoder of sentences of any number and length, with a mask of what comes later."""
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = torch.nn.Embedding(20, 16), torch.nn.Parameter(torch.randn(1, 32, 16))
+            layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")
+            self.layers, self.head = (
+                torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+                torch.nn.Linear(16, 20),
+            )
+
+        def forward(self, t: Any) -> Any:
+            size = t.shape[1]
+            mask = torch.triu(torch.full((size, size), float("-inf")), 1)
+            return self.head(self.layers(self.words(t) + self.places[:, :size], mask=mask))
+
+    return Net(), torch.randint(0, 20, (2, 5))
+
+
+def _rows_net(torch: Any) -> tuple[Any, Any]:
+    """Recurrent layers of both directions over rows of any number and length."""
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 6, 2, bidirectional=True, batch_first=True)
+            self.gru = torch.nn.GRU(12, 3, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            y, (h, _) = self.lstm(x)
+            return self.gru(y)[0], h
+
+    return Net(), torch.randn(3, 7, 4)
+
+
+@pytest.mark.parametrize("make", [_images_net, _sentences_net, _rows_net], ids=lambda make: make.__name__.strip("_"))
+def test_files_of_pytorch_s_exporter_are_loaded(make: Callable[[Any], tuple[Any, Any]], tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net, x = make(torch)
+    path, axes = tmp_path / "net.onnx", {0: "n"} if x.ndim == 4 else {0: "n", 1: "time"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about sizes that it takes for constants
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # it is an op that ONNX does not have
+        torch.onnx.export(net.eval(), (x,), path, dynamo=False, input_names=["x"], dynamic_axes={"x": axes})
+        torch.backends.mha.set_fastpath_enabled(fast)
+    ready = session_of(path)
+    with sg.Graph() as g:
+        loaded = staticgrad.onnx.load(path)
+        (given,) = loaded.placeholders()
+        results = loaded(given)
+    exe = sg.Session(g).compile(results if isinstance(results, tuple) else [results], given)
+    batch = np.asarray(x)
+    for array in (batch, np.concatenate([batch, batch[::-1]])):
+        for actual, expected in zip(exe(array), ready.run(None, {"x": array}), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

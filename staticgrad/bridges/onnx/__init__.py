@@ -11,18 +11,14 @@ from staticgrad.bridges.onnx import (
     elementwise,
     images,
     indexing,
-    products,
-    randoms,
     recurrent,
     reductions,
-    sequences,
     shapes,
-    signals,
     training,
     windows,
 )
 
 __all__ = [
-    "casts", "control", "elementwise", "images", "indexing", "products", "randoms", "recurrent",
-    "reductions", "sequences", "shapes", "signals", "training", "windows",
+    "casts", "control", "elementwise", "images", "indexing", "recurrent", "reductions", "shapes",
+    "training", "windows",
 ]  # fmt: skip

@@ -17,9 +17,9 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from staticgrad.base import nests
 from staticgrad.bridges.arrays import LARGEST_KNOWN
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.dialect import OnnxSequence, dependencies
+from staticgrad.bridges.onnx.dialect import OnnxSequence
 from staticgrad.bridges.onnx.model import OnnxModule, message_of, program_of
-from staticgrad.bridges.onnx.program import WIDER, array_of
+from staticgrad.bridges.onnx.program import WIDER, array_of, dependencies
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.runtime.session.session import Session

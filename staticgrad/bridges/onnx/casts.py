@@ -1,4 +1,4 @@
-"""ONNX's casts and quantizations.
+"""ONNX's casts and quantizations, and its products of matrices, which of quantized integers are quantized, too.
 
 Elements of less than a byte, and floats of a byte, are kept in a wider dtype, in which each has the very same value: a
 cast to one of them rounds to what it has.
@@ -154,11 +154,46 @@ def dequantize(
     axis = _axis_of(x, axis)
     wide = x
     if is_integer(x.dtype):
-        wide = centred(x, None if zero is None else along(zero, x, axis, block_size))
+        wide = centred(x, zero, axis, block_size)
     y = cast(wide, float32) * along(cast(scale, float32), x, axis, block_size)
     return cast(y, target(output_dtype) if output_dtype else scale.dtype)
 
 
-def centred(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Integers minus their zero points, as int32."""
-    return cast(x, int32) if zero is None else cast(x, int32) - cast(zero, int32)
+def centred(x: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
+    """Integers minus their zero points, as int32: one for all, for each place along an axis or for each block."""
+    return cast(x, int32) if zero is None else cast(x, int32) - cast(along(zero, x, axis, block), int32)
+
+
+# -- products of matrices ----------------------------------------------------------------------------------------------
+
+
+@converts("MatMul")
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return cast(o.matmul(a, b), a.dtype)
+
+
+@converts("Gemm")
+def gemm(a: Tensor, b: Tensor, c: Tensor | None, *, alpha: float, beta: float, transA: int, transB: int) -> Tensor:
+    y = o.matmul(a.T if transA else a, b.T if transB else b)
+    y = y if alpha == 1 else cast(y * alpha, a.dtype)
+    return y if c is None else y + (c if beta == 1 else cast(c * beta, a.dtype))
+
+
+@converts("Einsum")
+def einsum(*xs: Tensor, equation: str) -> Tensor:
+    return o.einsum(equation, *xs)
+
+
+@converts("MatMulInteger")
+def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
+    return cast(o.matmul(centred(a, a_zero, a.ndim - 2), centred(b, b_zero, b.ndim - 1)), int32)
+
+
+@converts("QLinearMatMul")
+def matmul_quantized(
+    a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor, y_scale: Tensor,
+    y_zero: Tensor,
+) -> Tensor:  # fmt: skip
+    product = cast(matmul_integer(a, b, a_zero, b_zero), float32)
+    scales = (along(cast(s, float32), product, product.ndim - back) for s, back in ((a_scale, 2), (b_scale, 1)))
+    return quantized(product * o.multiply(*scales), y_scale, y_zero, y_zero.dtype)

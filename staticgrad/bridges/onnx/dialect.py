@@ -27,6 +27,7 @@ from staticgrad.bridges.onnx.binding import attribute_defaults, bound, schema_of
 from staticgrad.bridges.onnx.program import (
     OnnxBody,
     OnnxNode,
+    dependencies,
     dtype_for,
     element_name,
     function_body,
@@ -163,8 +164,9 @@ class OnnxScope(SourceScope):
         raise RefusedError(f"{variable} is no tensor")
 
     def operand(self, node: OnnxNode, place: int) -> Tensor | None:
-        """The operand at this place; None if the node leaves it out."""
-        return self.tensor(node.inputs[place]) if node.has(place) else None
+        """The operand at this place; None if the node, or the call of a function that it is in, leaves it out."""
+        is_there = node.has(place) and self.value(node.inputs[place]) is not None
+        return self.tensor(node.inputs[place]) if is_there else None
 
     def operands(self, node: OnnxNode, count: int = 0) -> list[Any]:
         """All operands, None in the place of those that are left out, and up to ``count`` in all."""
@@ -242,10 +244,9 @@ def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
         raise RefusedError("ONNX's definition is not for these operands")
     body = function_body(function, node.opsets, {**attribute_defaults(node), **node.attributes})
     given += [None] * (len(body.inputs) - len(given))
-    nodes = _without_missing(body, given)
     wanted = [name for name, result in zip(body.outputs, node.outputs) if result]
     try:
-        results = iter(at.called(OnnxBody(body.inputs, nodes, wanted, {}), given))
+        results = iter(at.called(OnnxBody(body.inputs, body.nodes, wanted, {}), given))
     except RefusedError as error:
         error.needs = _needed_outside(error.needs, body, node, given)
         raise
@@ -253,12 +254,11 @@ def defined(at: OnnxScope, node: OnnxNode) -> list[Any]:
 
 
 def _definition(node: OnnxNode, given: Sequence[Any]) -> bytes:
-    """The message of the function that an operator is of these operands: the latest one for the node's opset. One that
-    is written with later operators alone is as good."""
+    """The message of the function that an operator is of these operands, the latest one for the node's opset."""
     schema = schema_function(node)
 
     def latest(versions: Sequence[int]) -> int:
-        return max((version for version in versions if version <= node.opset), default=min(versions))
+        return max(version for version in versions if version <= node.opset)
 
     if schema.has_function:
         return bytes(schema.get_function_with_opset_version(latest(schema.function_opset_versions)))
@@ -277,49 +277,12 @@ def _needed_outside(needed: Any, body: OnnxBody, node: OnnxNode, given: Sequence
     return next((operand for name, operand, x in called if name in names and isinstance(x, Tensor)), None)
 
 
-def _without_missing(body: OnnxBody, given: Sequence[Any]) -> list[OnnxNode]:
-    """The nodes of a function, with operands left out that its call leaves out."""
-    missing = {name for name, value in zip(body.inputs, given) if value is None}
-    return [
-        OnnxNode(
-            n.operator, n.domain, n.opset, tuple("" if x in missing else x for x in n.inputs), n.outputs, n.attributes,
-            n.place, n.proto, n.opsets,
-        )
-        for n in body.nodes
-    ]  # fmt: skip
-
-
 def _type(value: Any) -> tuple[np.dtype, Sequence[Any]]:
     if sizes.is_open_array(value):
         return np.dtype(np.int64), value.shape
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         return value.dtype, value.shape
     raise RefusedError("an operand is no tensor")
-
-
-def dependencies(names: Iterable[str], body: OnnxBody) -> set[str]:
-    """The names on whose values these names, and their values, depend, by the nodes of a body and of bodies in it."""
-    makers: dict[str, Sequence[str]] = {}
-    _enter(body, makers)
-    found: set[str] = set()
-    left = list(names)
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += makers.get(name, ())
-    return found
-
-
-def _enter(body: OnnxBody, makers: dict[str, Sequence[str]]) -> None:
-    for node in body.nodes:
-        operands = [] if node.operator in ("Shape", "Size") else [name for name in node.inputs if name]
-        makers.update(dict.fromkeys(node.outputs, operands))
-        for inner in node.attributes.values():
-            if isinstance(inner, OnnxBody):
-                makers.update(dict.fromkeys(inner.inputs, operands))
-                makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
-                _enter(inner, makers)
 
 
 def tensors(values: Iterable[Any]) -> list[Tensor]:
@@ -336,6 +299,6 @@ def tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 __all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "converts_all", "dependencies",
-    "interpreted", "size", "tensors",
+    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "converts_all", "interpreted",
+    "size", "tensors",
 ]  # fmt: skip

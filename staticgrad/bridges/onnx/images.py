@@ -1,4 +1,6 @@
-"""ONNX's resizing and sampling of images. Along an axis that is resized a result is a product with weights."""
+"""ONNX's operators on images and signals: resizing, where a result is a product with weights along each axis, samples
+at places, and Fourier transforms of numbers whose parts are the last axis.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from staticgrad.base.types import computed, int64, is_floating
+from staticgrad.base.types import Dim, Size, computed, int64, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.onnx.binding import Numbers, Value
+from staticgrad.bridges.onnx.binding import Number, Numbers, Value
+from staticgrad.bridges.onnx.casts import target
 from staticgrad.bridges.onnx.dialect import OnnxScope, converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
@@ -20,6 +24,8 @@ from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.nn.resizing import cubic_convolution, multiplied
 from staticgrad.nn.sampling import sampled
 from staticgrad.ops.elementwise.copies import rounded_once
+
+# -- images ------------------------------------------------------------------------------------------------------------
 
 
 def source_places(mode: str, size: int, count: int, scale: float, region: tuple[float, float]) -> np.ndarray:
@@ -67,7 +73,9 @@ def resize(
     regions = [(0.0, 1.0)] * len(axes)
     if crops and (found := at.numbers(node, 1)):
         regions = list(zip(found[: len(axes)], found[len(axes) :]))
-    old = [int(x.shape[axis]) for axis in axes]
+    kept = [not crops and (sizes[k] == x.shape[a] if sizes else scales[k] == 1) for k, a in enumerate(axes)]
+    old = [_known(x.shape[axis], is_kept) for axis, is_kept in zip(axes, kept)]
+    sizes = [1 if isinstance(size, Dim) else size for size in sizes or ()]
     if sizes and keep_aspect_ratio_policy != "stretch":
         extreme = min if keep_aspect_ratio_policy == "not_larger" else max
         scales = [extreme(new / n for new, n in zip(sizes, old))] * len(old)
@@ -87,11 +95,18 @@ def resize(
         else:
             a, narrow = cubic_coeff_a if mode == "cubic" else None, min(scale, 1.0) if antialias else 1.0
             wide = multiplied(wide, axis, weights_of(size, places, a, narrow, bool(exclude_outside)))
-        kept = (places >= 0) & (places <= size - 1)
-        if crops and not kept.all():
-            kept = np.reshape(kept, [-1 if a == axis else 1 for a in range(x.ndim)])
-            wide = o.where(o.constant(kept), wide, extrapolation_value)
+        inside = (places >= 0) & (places <= size - 1)
+        if crops and not inside.all():
+            inside = np.reshape(inside, [-1 if a == axis else 1 for a in range(x.ndim)])
+            wide = o.where(o.constant(inside), wide, extrapolation_value)
     return cast(wide, x.dtype)
+
+
+def _known(size: Size, is_kept: bool) -> int:
+    """A size of an image; 1 in the place of an open one, which only an axis that is kept may have."""
+    if isinstance(size, Dim) and not is_kept:
+        raise RefusedError(f"the size {size} of an axis that is resized is open")
+    return 1 if isinstance(size, Dim) else size
 
 
 def weights_of(size: int, places: np.ndarray, a: float | None, narrow: float, only_inside: bool) -> np.ndarray:
@@ -155,3 +170,53 @@ def _region_taps(place: Tensor, size: int) -> list[tuple[Tensor, Tensor, Tensor]
     t = place - low
     high = o.minimum(low + 1, size - 1)
     return [(cast(low, int64), 1 - t, inside), (cast(high, int64), t, inside)]
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+def transformed(x: Tensor, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Tensor:
+    """The transform of (…, n, …, 1 or 2) along an axis, of ``length`` places, by default n, with as many
+    frequencies in its place.
+
+    A real signal has half of its frequencies where it is ``onesided``; the inverse of these is real.
+    """
+    real, imaginary = x[..., 0], x[..., 1] if x.shape[-1] == 2 else None
+    if inverse and onesided:
+        zero = o.zeros_like(real) if imaginary is None else imaginary
+        return o.expand_dims(o.irfft(real, zero, length, axis), -1)
+    if onesided and imaginary is None:
+        return o.stack(o.rfft(real, length, axis), axis=-1)
+    y = o.stack((o.ifft if inverse else o.fft)(real, imaginary, length, axis), axis=-1)
+    if not onesided:
+        return y
+    return o.take(y, np.arange(int(y.shape[axis]) // 2 + 1), axis=axis)
+
+
+@converts("DFT")
+def fourier(node: OnnxNode, x: Tensor, dft_length: Number, axis: Number, *, inverse: int, onesided: int) -> Tensor:
+    axis = (-2 if axis is None else axis) if node.opset >= 20 else node.attr("axis", 1)
+    return transformed(x, axis % x.ndim, dft_length, inverse=bool(inverse), onesided=bool(onesided))
+
+
+@converts("STFT")
+def short_time_fourier(x: Tensor, step: Number, window: Tensor | None, length: Number, *, onesided: int) -> Tensor:
+    length = int(length if length is not None else window.shape[0] if window is not None else x.shape[1])
+    count = 1 + (int(x.shape[1]) - length) // step
+    frames = o.take(x, np.arange(count)[:, None] * step + np.arange(length), axis=1)  # (batch, frame, place, part)
+    frames = frames if window is None else frames * o.reshape(window, (length, 1))
+    return transformed(frames, 2, None, inverse=False, onesided=bool(onesided))
+
+
+@converts("MelWeightMatrix")
+def mel_weights(bands: Number, length: Number, rate: Number, low: Number, high: Number, *, output_datatype: int) -> Any:
+    ends = np.log10(1 + np.array([low, high]) / 700) * 2595
+    mels = ends[0] + np.arange(bands + 2) * ((ends[1] - ends[0]) / (bands + 2))
+    places = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(int)
+    left, centre, right = places[:-2], places[1:-1], places[2:]
+    bins = np.arange(length // 2 + 1)[:, None]
+    rising = (bins - left) / np.maximum(centre - left, 1)
+    falling = (right - bins) / np.maximum(right - centre, 1)
+    weights = np.where((bins >= left) & (bins <= centre), np.where(centre == left, 1.0, rising), 0.0)
+    weights = np.where((bins >= centre) & (bins < right), falling, weights)
+    return weights.astype(target(output_datatype))

@@ -188,3 +188,28 @@ def type_proto(dtype: np.dtype, shape: Sequence[Any]) -> onnx.TypeProto:
     """The message of a tensor's type; sizes that are no numbers are left open."""
     sizes = [size if isinstance(size, int) else None for size in shape]
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), sizes)
+
+
+def dependencies(names: Iterable[str], body: OnnxBody) -> set[str]:
+    """The names on whose values these names, and their values, depend, by the nodes of a body and of bodies in it."""
+    makers: dict[str, Sequence[str]] = {}
+    _enter(body, makers)
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += makers.get(name, ())
+    return found
+
+
+def _enter(body: OnnxBody, makers: dict[str, Sequence[str]]) -> None:
+    for node in body.nodes:
+        operands = [] if node.operator in ("Shape", "Size") else [name for name in node.inputs if name]
+        makers.update(dict.fromkeys(node.outputs, operands))
+        for inner in node.attributes.values():
+            if isinstance(inner, OnnxBody):
+                makers.update(dict.fromkeys(inner.inputs, operands))
+                makers.update({name: [*makers[name], *inner.outputs] for name in node.outputs})
+                _enter(inner, makers)

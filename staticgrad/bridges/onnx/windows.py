@@ -1,4 +1,4 @@
-"""ONNX's pools, of any number of dimensions, and the geometry of windows."""
+"""ONNX's convolutions, of one to three dimensions, and its pools, of any number."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import float64, is_floating
+from staticgrad.base.types import float32, float64, int32, is_floating
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.forms import SlidingWindows, padded
+from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.binding import Numbers
+from staticgrad.bridges.onnx.casts import along, centred, quantized
 from staticgrad.bridges.onnx.dialect import converts
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
@@ -37,9 +39,9 @@ class Geometry:
     @property
     def windows(self) -> SlidingWindows:
         """The same windows over all axes."""
-        rank, pads = len(self.kernel), ((0, 0), (0, 0), *self.pads)
-        rows = ((1, 1, *map(int, row)) for row in (self.kernel, self.strides, self.dilations))
-        return SlidingWindows(*rows, pads, (0,) * (2 + rank))
+        pads = ((0, 0), (0, 0), *self.pads)
+        kernel, strides, dilations = ((1, 1, *map(int, row)) for row in (self.kernel, self.strides, self.dilations))
+        return SlidingWindows(kernel, strides, dilations, pads, (0,) * len(pads))
 
 
 def geometry(node: OnnxNode, kernel: Sequence[Any], sizes: Sequence[Any], overhang: bool = True) -> Geometry:
@@ -60,6 +62,80 @@ def geometry(node: OnnxNode, kernel: Sequence[Any], sizes: Sequence[Any], overha
             count -= (count - 1) * s >= size + a  # a window starts in the image, or before it
             pads[axis] = (a, max((count - 1) * s + span - size - a, b))
     return at
+
+
+# -- convolutions ------------------------------------------------------------------------------------------------------
+
+
+def _convolution(x: Tensor, w: Tensor, bias: Tensor | None, at: Geometry, groups: int) -> Tensor:
+    rank = _rank(at)
+    padding: Any = tuple(before for before, _ in at.pads)
+    if any(before != after or before < 0 for before, after in at.pads):
+        x, padding = padded(x, [(0, 0), (0, 0), *at.pads]), (0,) * rank
+    function: Any = (o.conv1d, o.conv2d, o.conv3d)[rank - 1]
+    y: Tensor = function(x, w, bias, tuple(at.strides), padding, tuple(at.dilations), groups)
+    return y
+
+
+def _rank(at: Geometry) -> int:
+    rank = len(at.kernel)
+    if rank not in (1, 2, 3):
+        raise RefusedError(f"a convolution of {rank} dimensions is not converted")
+    return rank
+
+
+@converts("Conv")
+def conv(node: OnnxNode, x: Tensor, w: Tensor, bias: Tensor | None, *, group: int) -> Tensor:
+    return _convolution(x, w, bias, geometry(node, w.shape[2:], x.shape[2:]), group)
+
+
+@converts("ConvInteger")
+def conv_integer(
+    node: OnnxNode, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None, *, group: int
+) -> Tensor:
+    """A convolution of centred bytes; sums are exact in float64."""
+    x, w = (cast(centred(*each), float64) for each in ((x, x_zero, 1), (w, w_zero, 0)))
+    return cast(conv(node, x, w, None, group=group), int32)
+
+
+@converts("QLinearConv")
+def conv_quantized(
+    node: OnnxNode, x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor,
+    y_scale: Tensor, y_zero: Tensor, bias: Tensor | None, *, group: int,
+) -> Tensor:  # fmt: skip
+    y = conv_integer(node, x, w, x_zero, w_zero, group=group)
+    if bias is not None:
+        y = y + along(bias, y, 1)
+    return quantized(cast(y, float32) * (o.reshape(x_scale, ()) * along(w_scale, y, 1)), y_scale, y_zero, y_zero.dtype)
+
+
+@converts("ConvTranspose")
+def conv_transpose(
+    node: OnnxNode, x: Tensor, w: Tensor, bias: Tensor | None, *, group: int, output_padding: Sequence[int] | None,
+    output_shape: Sequence[Any] | None, auto_pad: str,
+) -> Tensor:  # fmt: skip
+    at = geometry(node, w.shape[2:], x.shape[2:])
+    rank, extra = _rank(at), output_padding or [0] * (x.ndim - 2)
+    if output_shape is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output_shape = [size * s for size, s in zip(x.shape[2:], at.strides)]
+    pads = at.pads
+    if output_shape is not None:
+        lengths = [s * (size - 1) + e + n for size, s, n, e in zip(x.shape[2:], at.strides, at.spans, extra)]
+        cut = [int(length - wanted) for length, wanted in zip(lengths, output_shape[-rank:])]
+        pads = [(int(n / 2), n - int(n / 2)) for n in cut]  # towards zero
+        pads = [(b, a) for a, b in pads] if auto_pad == "SAME_LOWER" else pads
+    function: Any = (o.conv_transpose1d, o.conv_transpose2d, o.conv_transpose3d)[rank - 1]
+    strides, dilations = tuple(at.strides), tuple(at.dilations)
+    y: Tensor
+    if all(a == b and a >= 0 for a, b in pads) and all(e < s for e, s in zip(extra, strides)):
+        y = function(x, w, bias, strides, tuple(a for a, _ in pads), tuple(extra), group, dilations)
+        return y
+    y = function(x, w, None, strides, 0, 0, group, dilations)
+    y = padded(y, [(0, 0), (0, 0), *((-a, e - b) for (a, b), e in zip(pads, extra))])
+    return y if bias is None else y + along(bias, y, 1)
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
 
 
 @converts("MaxPool")

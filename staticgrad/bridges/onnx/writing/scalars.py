@@ -65,7 +65,8 @@ class OnnxBuilder:
 
     def _made(self, name: str, *xs: Any) -> OnnxValue:
         """The result of a method that is an entry of a table."""
-        w, dtype = self.w, getattr(xs[0], "dtype", None)
+        w: GraphWriter = self.w
+        dtype: Any = getattr(xs[0], "dtype", None)
         if dtype == bool_ and name in OF_BOOLS:
             return w.add(OF_BOOLS[name], xs, bool_)
         if name in OPERATORS:
