@@ -29,11 +29,11 @@ Number = Any
 Known = Any
 Value = Any
 
-READERS: dict[str, Callable[[Any, OnnxNode, int], Any]] = {
-    "Numbers": lambda at, node, place: at.numbers(node, place),
-    "Number": lambda at, node, place: at.number(node, place),
-    "Known": lambda at, node, place: at.steering(node, place),
-    "Value": lambda at, node, place: at.value(node.inputs[place]) if node.has(place) else None,
+READERS: dict[str, Callable[[Any, OnnxNode, int, str], Any]] = {
+    "Numbers": lambda at, node, place, name: at.numbers(node, place),
+    "Number": lambda at, node, place, name: at.number(node, place, f"operand {place + 1} ({name})"),
+    "Known": lambda at, node, place, name: at.steering(node, place),
+    "Value": lambda at, node, place, name: at.value(node.inputs[place]) if node.has(place) else None,
 }
 
 
@@ -93,7 +93,7 @@ def bound(function: Callable[..., Any]) -> Callable[[Any, OnnxNode], list[Any]]:
 
 def _read(at: Any, node: OnnxNode, place: int, parameter: inspect.Parameter) -> Any:
     reader = READERS.get(str(parameter.annotation).partition(" |")[0])
-    return at.operand(node, place) if reader is None else reader(at, node, place)
+    return at.operand(node, place) if reader is None else reader(at, node, place, parameter.name)
 
 
 def _or_default(value: Any, parameter: inspect.Parameter) -> Any:

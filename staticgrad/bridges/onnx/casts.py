@@ -16,7 +16,7 @@ from staticgrad.base.types import bool_, float32, int32, is_integer, uint8
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.binding import Value
-from staticgrad.bridges.onnx.dialect import OnnxScope, converts
+from staticgrad.bridges.onnx.dialect import OnnxScope, converts, converts_all
 from staticgrad.bridges.onnx.program import OnnxNode, dtype_for, element_name, short_bits
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -82,20 +82,18 @@ def as_element(x: Tensor, elem_type: int, saturate: bool = True) -> Tensor:
     return cast(o.bitwise_and(cast(y, int32) + half, 2**bits - 1) - half, y.dtype)
 
 
-@converts("Cast")
-def to_element(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
-    return as_element(x, to, bool(saturate))
-
-
 @converts("CastLike")
 def to_element_of(at: OnnxScope, node: OnnxNode, x: Tensor, like: Value, *, saturate: int = 1) -> Tensor:
     elem_type = at.element(node.inputs[1])
     return as_element(x, elem_type, bool(saturate)) if elem_type else converted(x, like.dtype)
 
 
-@converts("BitCast")
-def same_bits(x: Tensor, *, to: int) -> Tensor:
-    return o.bitcast(x, target(to))
+converts_all({
+    "BitCast": lambda x, *, to: o.bitcast(x, target(to)),
+    "Cast": lambda x, *, to, saturate=1: as_element(x, to, bool(saturate)),
+    "Einsum": lambda *xs, equation: o.einsum(equation, *xs),
+    "MatMul": lambda a, b: cast(o.matmul(a, b), a.dtype),
+})  # fmt: skip
 
 
 # -- quantization ------------------------------------------------------------------------------------------------------
@@ -167,21 +165,11 @@ def centred(x: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor
 # -- products of matrices ----------------------------------------------------------------------------------------------
 
 
-@converts("MatMul")
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return cast(o.matmul(a, b), a.dtype)
-
-
 @converts("Gemm")
 def gemm(a: Tensor, b: Tensor, c: Tensor | None, *, alpha: float, beta: float, transA: int, transB: int) -> Tensor:
     y = o.matmul(a.T if transA else a, b.T if transB else b)
     y = y if alpha == 1 else cast(y * alpha, a.dtype)
     return y if c is None else y + (c if beta == 1 else cast(c * beta, a.dtype))
-
-
-@converts("Einsum")
-def einsum(*xs: Tensor, equation: str) -> Tensor:
-    return o.einsum(equation, *xs)
 
 
 @converts("MatMulInteger")

@@ -36,6 +36,9 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "ThresholdedRelu": lambda x, *, alpha=1.0: o.where(x > alpha, x, 0),
 }
 OTHERS: dict[str, Callable[..., Tensor]] = {
+    "BitShift": lambda x, y, *, direction: (
+        o.bitwise_left_shift(x, y) if direction == "LEFT" else o.bitwise_right_shift(x, y)
+    ),
     "Gelu": lambda x, *, approximate: o.gelu(x, approximate),
     "Mod": lambda x, y, *, fmod: truncated_remainder(x, y) if fmod else o.remainder(x, y),
     "PRelu": lambda x, slope: o.where(x < 0, x * slope, x),
@@ -68,11 +71,6 @@ def is_infinite(x: Tensor, *, detect_negative: int, detect_positive: int) -> Ten
 def clip(x: Tensor, min: Tensor | float | None, max: Tensor | float | None) -> Tensor:
     x = x if min is None else o.maximum(x, min)
     return x if max is None else o.minimum(x, max)
-
-
-@converts("BitShift")
-def shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
-    return o.bitwise_left_shift(x, y) if direction == "LEFT" else o.bitwise_right_shift(x, y)
 
 
 @converts("Pow")

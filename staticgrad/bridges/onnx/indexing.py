@@ -20,6 +20,11 @@ converts_all({
     "Gather": lambda x, indices, *, axis: o.take(x, indices, axis=axis),
     "GatherElements": lambda x, indices, *, axis: o.getitem(x, _grid(x, indices, axis % x.ndim)),
     "GatherND": lambda x, indices, *, batch_dims=0: o.getitem(x, _tuples(x, indices, batch_dims)),
+    "Scatter": lambda x, indices, y, *, axis: _scattered(x, _grid(x, indices, axis % x.ndim), y),
+    "ScatterElements": lambda x, indices, y, *, axis, reduction="none": _scattered(
+        x, _grid(x, indices, axis % x.ndim), y, reduction
+    ),
+    "ScatterND": lambda x, indices, y, *, reduction="none": _scattered(x, _tuples(x, indices), y, reduction),
 })  # fmt: skip
 
 
@@ -34,21 +39,11 @@ def _tuples(x: Tensor, indices: Tensor, batch: int = 0) -> tuple[Tensor, ...]:
     return (*own, *(indices[(..., k)] for k in range(int(indices.shape[-1]))))
 
 
-def _scattered(x: Tensor, key: Any, updates: Tensor, reduction: str) -> Tensor:
+def _scattered(x: Tensor, key: Any, updates: Tensor, reduction: str = "none") -> Tensor:
     mode = "set" if reduction == "none" else reduction
     if x.dtype == bool_:
         return cast(o.scatter(cast(x, np.int32), key, cast(updates, np.int32), mode), bool_)
     return o.scatter(x, key, updates, mode)
-
-
-@converts("ScatterElements", "Scatter")
-def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
-    return _scattered(x, _grid(x, indices, axis % x.ndim), updates, reduction)
-
-
-@converts("ScatterND")
-def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    return _scattered(x, _tuples(x, indices), updates, reduction)
 
 
 @converts("TensorScatter")

@@ -9,7 +9,7 @@ from staticgrad.base.types import bool_, computed, float64, int64, is_floating, 
 from staticgrad.bridges.arrays import cast
 from staticgrad.bridges.forms import SlidingWindows, greatest, least
 from staticgrad.bridges.onnx.binding import Number, Numbers
-from staticgrad.bridges.onnx.dialect import FUNCTION, OnnxScope, converts
+from staticgrad.bridges.onnx.dialect import FUNCTION, OnnxScope, converts, converts_all
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -147,9 +147,9 @@ def batch_normalization(
     return [cast(y, dtype), running(mean, now), running(variance, spread)]
 
 
-@converts("InstanceNormalization")
-def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
-    return o.group_norm(x, int(x.shape[1]), scale, bias, epsilon)
+converts_all({
+    "InstanceNormalization": lambda x, scale, bias, *, epsilon: o.group_norm(x, int(x.shape[1]), scale, bias, epsilon)
+})  # fmt: skip
 
 
 @converts("GroupNormalization")

@@ -16,7 +16,7 @@ from staticgrad.bridges.forms import SlidingWindows, padded
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.onnx.binding import Numbers
 from staticgrad.bridges.onnx.casts import along, centred, quantized
-from staticgrad.bridges.onnx.dialect import converts
+from staticgrad.bridges.onnx.dialect import converts, converts_all
 from staticgrad.bridges.onnx.program import OnnxNode
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -183,19 +183,15 @@ def lp_pool(node: OnnxNode, x: Tensor, *, kernel_shape: Sequence[int], p: int) -
     return o.pow(total, 1 / p)
 
 
-@converts("GlobalAveragePool")
-def global_average_pool(x: Tensor) -> Tensor:
-    return o.mean(x, tuple(range(2, x.ndim)), keepdims=True)
+def _image_axes(x: Tensor) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
 
 
-@converts("GlobalMaxPool")
-def global_max_pool(x: Tensor) -> Tensor:
-    return o.max(x, tuple(range(2, x.ndim)), keepdims=True)
-
-
-@converts("GlobalLpPool")
-def global_lp_pool(x: Tensor, *, p: int) -> Tensor:
-    return o.vector_norm(x, tuple(range(2, x.ndim)), keepdims=True, ord=p)
+converts_all({
+    "GlobalAveragePool": lambda x: o.mean(x, _image_axes(x), keepdims=True),
+    "GlobalLpPool": lambda x, *, p: o.vector_norm(x, _image_axes(x), keepdims=True, ord=p),
+    "GlobalMaxPool": lambda x: o.max(x, _image_axes(x), keepdims=True),
+})  # fmt: skip
 
 
 @converts("MaxUnpool")
