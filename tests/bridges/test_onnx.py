@@ -192,6 +192,20 @@ def test_positions_of_a_pool_of_three_dimensions_are_those_of_all_elements(inter
     np.testing.assert_array_equal(windows[:, :, :, ::2, ::2].max((-3, -2, -1)), y)
 
 
+def test_means_at_the_borders_of_images_of_any_size_count_what_is_there() -> None:
+    text = """m (float[1, 1, h, w] x) => (float[1, 1, p, q] y)
+    { y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) }"""
+    with sg.Graph() as g:
+        net = staticgrad.onnx.load(model_of(text))
+        (x,) = net.placeholders()
+        y = net(x)
+    session = runtime.InferenceSession(model_of(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    for shape in ((1, 1, 4, 5), (1, 1, 7, 3)):
+        array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        actual, (expected,) = sg.Session(g).run(y, {x: array}), session.run(None, {"x": array})
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_columns_become_a_volume(interpreted: None) -> None:
     text = """m (float[1, 8, 2] x) => (float[1, 1, 2, 2, 3] y) <int64[3] image = {2, 2, 3}, int64[3] block = {2, 2, 2}>
     { y = Col2Im(x, image, block) }"""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import float32, float64, int32, is_floating
@@ -163,18 +160,14 @@ def _places(shape: Sequence[Any], by_columns: int) -> Tensor:
 
 @converts("AveragePool")
 def average_pool(node: OnnxNode, x: Tensor, *, kernel_shape: Sequence[int], count_include_pad: int = 0) -> Tensor:
-    at = geometry(node, kernel_shape, x.shape[2:])
+    at, rank = geometry(node, kernel_shape, x.shape[2:]), len(kernel_shape)
     total = at.windows.reduced(x, 0, o.sum)
     if all(pair == (0, 0) for pair in at.pads):
         return total / math.prod(kernel_shape)
-    counts = [np.ones(())]
-    counted = geometry(node, kernel_shape, x.shape[2:], overhang=False).pads
-    for axis, ((before, after), size) in enumerate(zip(counted, x.shape[2:])):
-        ends = (-before, size + after) if count_include_pad else (0, size)
-        places = np.arange(int(total.shape[2 + axis]))[:, None] * at.strides[axis] - before
-        places = places + np.arange(kernel_shape[axis]) * at.dilations[axis]
-        counts.append(((places >= ends[0]) & (places < ends[1])).sum(1))
-    return total / functools.reduce(np.multiply.outer, counts).astype(x.dtype)
+    counted = geometry(node, kernel_shape, x.shape[2:], overhang=False).pads if count_include_pad else [(0, 0)] * rank
+    ones = o.ones((1, 1, *(size + a + b for size, (a, b) in zip(x.shape[2:], counted))), dtype=x.dtype)
+    pads = [(a - before, b - after) for (a, b), (before, after) in zip(at.pads, counted)]
+    return total / Geometry(at.kernel, at.strides, at.dilations, pads).windows.reduced(ones, 0, o.sum)
 
 
 @converts("LpPool")
