@@ -168,10 +168,6 @@ class OnnxScope(SourceScope):
         is_there = node.has(place) and self.value(node.inputs[place]) is not None
         return self.tensor(node.inputs[place]) if is_there else None
 
-    def operands(self, node: OnnxNode, count: int = 0) -> list[Any]:
-        """All operands, None in the place of those that are left out, and up to ``count`` in all."""
-        return [self.operand(node, place) for place in range(max(count, len(node.inputs)))]
-
     def steering(self, node: OnnxNode, place: int, what: str = "the shape of the result") -> Any:
         """The value of an operand that has to be known; None if the node leaves it out."""
         return self.known(node.inputs[place], what) if node.has(place) else None
@@ -296,9 +292,3 @@ def tensors(values: Iterable[Any]) -> list[Tensor]:
         if not isinstance(value, (Tensor, np.ndarray, np.generic)):
             raise RefusedError("a sequence or an optional value is no tensor")
     return [sizes.as_tensor(value) if sizes.is_open_array(value) else as_tensor(value) for value in found]
-
-
-__all__ = [
-    "CONVERTERS", "ONNX", "ModelDialect", "OnnxScope", "OnnxSequence", "converts", "converts_all", "interpreted",
-    "size", "tensors",
-]  # fmt: skip
