@@ -1,5 +1,5 @@
 # make demo | fast | test | test-wide | test-all | test-small | test-oldest | test-systems | test-pythons | test-jax |
-# cross | docs | bench | oracle | parts | clean
+# cross | docs | bench | oracle | parts | release | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
@@ -17,6 +17,8 @@
 # make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node, a
 # browser.
 # make parts makes the LLVM text of the runtime's parts of their C, with the clang that tests/make_parts.py names.
+# make release makes the source distribution and the wheel, twice with the same bytes, checks them, and writes what they
+# depend on beside them, into dist; the upload is left to you. make trial-release does so for a tree that is none yet.
 # make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
@@ -45,7 +47,7 @@ CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-ris
 
 .NOTPARALLEL:
 .PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-jax test-wide check cross \
-  docs bench oracle parts clean
+  docs bench oracle parts release trial-release clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -63,6 +65,7 @@ test-wide: $(VENV)/.has-test
 	$(PYTEST) -m "wide and not slow"
 	$(MAKE) test-systems
 	$(MAKE) docs
+	$(MAKE) trial-release
 
 test-all: check
 	$(PYTEST)
@@ -109,6 +112,12 @@ oracle: $(VENV)/.has-bench
 parts: $(VENV)/.has-test
 	$(BIN)/python tests/make_parts.py
 
+release: $(VENV)/.has-release
+	$(BIN)/python tests/release.py
+
+trial-release: $(VENV)/.has-release
+	$(BIN)/python tests/release.py --trial --into build/release
+
 clean:
 	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find staticgrad compiler runtime tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -126,6 +135,7 @@ $(VENV)/.has-test: EXTRAS := test,dev,demo
 $(VENV)/.has-systems: EXTRAS := systems,test,demo
 $(VENV)/.has-docs: EXTRAS := docs
 $(VENV)/.has-bench: EXTRAS := bench
-$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-systems $(VENV)/.has-docs $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+$(VENV)/.has-release: EXTRAS := release
+$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-systems $(VENV)/.has-docs $(VENV)/.has-bench $(VENV)/.has-release: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
 	$(PIP) install --quiet $(CONSTRAINTS:%=--constraint %) --editable ".[$(EXTRAS)]"
 	touch $@

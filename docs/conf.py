@@ -24,6 +24,7 @@ from sphinx.util import inspect as sphinx_inspect
 from sphinx.util.nodes import make_refnode
 
 import staticgrad
+from staticgrad import llms
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -82,7 +83,9 @@ def draw_pictures(app: Sphinx) -> None:
 
 
 def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
-    """Put the pictures that are pages of their own where the frames and links of the built pages look for them."""
+    """Put the pictures that are pages of their own where the frames and links of the built pages look for them, and the
+    page for language models where they look for it."""
+    shutil.copy(llms.PAGE, app.outdir / "llms.txt")
     for file in sorted((HERE / "_made").glob(f"*.{pictures.WHOLE}")):
         (app.outdir / "_made").mkdir(exist_ok=True)
         shutil.copy(file, app.outdir / "_made")

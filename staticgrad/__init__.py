@@ -288,7 +288,7 @@ if TYPE_CHECKING:
     from staticgrad.saving.graphs import load_graph, save_graph
     from staticgrad.saving.parser import parse
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 newaxis = None  # in an index: an axis of size 1
 

@@ -19,7 +19,7 @@ import way
 from source_tree import ROOT
 
 DOCS = ROOT / "docs"
-PROGRAMS = [ROOT / "README.md", *pages.sources()]
+PROGRAMS = [ROOT / "README.md", ROOT / "staticgrad" / "llms.md", *pages.sources()]
 TEXTS = [*PROGRAMS, ROOT / "ARCHITECTURE.md"]
 NOT_RUN = {"text", "sh"}
 NEEDS = {"docs/ways-in/pymc.md": "support.pymc_models"}  # what has to be imported first, and may be missing

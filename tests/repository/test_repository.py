@@ -26,8 +26,9 @@ from staticgrad.base.config import PREFIX, SWITCHES
 from staticgrad.graph.optable import OPS
 
 TOP = {
-    ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
-    "benchmarks", "compiler", "docs", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
+    ".ci", ".git", ".github", ".gitignore", ".pre-commit-config.yaml", "ARCHITECTURE.md", "CHANGELOG.md",
+    "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
+    "SECURITY.md", "benchmarks", "compiler", "docs", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
 }  # fmt: skip
 MADE = {"build", "dist", "demo-out", "_made", "__pycache__"}  # by commands; .gitignore names them
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -47,7 +48,7 @@ def repository_files() -> Iterator[Path]:
         here = Path(folder)
         folders[:] = [
             name for name in folders
-            if name not in MADE and not name.endswith(".egg-info") and (not name.startswith(".") or name == ".ci")
+            if name not in MADE and not name.endswith(".egg-info") and (name[0] != "." or name in TOP - {".git"})
         ]  # fmt: skip
         yield from (here / name for name in names if here != ROOT or name in TOP)
 
@@ -135,7 +136,7 @@ def test_a_source_distribution_has_what_its_tests_speak_of(tmp_path: Path) -> No
 
 def test_types_are_shipped() -> None:
     assert (ROOT / "staticgrad" / "py.typed").exists()
-    assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed"]
+    assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed", "llms.md"]
 
 
 def test_texts_of_native_parts_are_made_shipped_and_used() -> None:
