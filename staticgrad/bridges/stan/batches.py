@@ -20,7 +20,7 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt, expressions, statements, within
 from staticgrad.bridges.stan.loops import OWN, SUM
-from staticgrad.bridges.stan.values import Value, known, moveaxis, number, real, reshape, shape, tensor
+from staticgrad.bridges.stan.values import Value, known, m, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
 from staticgrad.graph.graph import Graph, Tensor, around, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -283,7 +283,7 @@ def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> No
                 scope.add(_total(by_turn))
             elif axes[name] >= 0:
                 axis = axes[name]
-                moved = moveaxis(by_turn, 0, axis)
+                moved = m.moveaxis(by_turn, 0, axis)
                 scope.variables[name].write([*[slice(None)] * axis, places_of(turns)], moved)
             elif axes[name] == SUM:
                 scope.variables[name] = scope.variables[name] + _total(by_turn)
@@ -317,7 +317,7 @@ def start_of(lanes: BatchedTurns, box: Any, axis: int) -> Any:
         return StanArray.unassigned(box.shape, box.integer) if isinstance(box, StanArray) else None
     rest = (*box.shape[:axis], *box.shape[axis + 1 :])
     whole = box.read([*[slice(None)] * axis, places_of(lanes.turns)])
-    moved = moveaxis(whole, axis, 0)
+    moved = m.moveaxis(whole, axis, 0)
     if known(moved) and np.array_equal(moved, np.broadcast_to(moved[:1], moved.shape), equal_nan=True):
         return Slice(StanArray(rest, False, real(moved[0])), axis)
     return Slice(StanArray(rest, False, lanes.one(lambda: tensor(moved))), axis)

@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.importer import Dialect, RefusedError, SourceBody
-from staticgrad.bridges.stan import counts, cumulative, densities, form, functions, making, matrices, multivariate
+from staticgrad.bridges.stan import counts, densities, form, functions, making, matrices, multivariate
 from staticgrad.bridges.stan.data import bind
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.evaluation import StanScope
@@ -29,7 +29,7 @@ OPERATORS = {
     "Less__": "<", "Leq__": "<=", "Greater__": ">", "Geq__": ">=", "Equals__": "==", "NEquals__": "!=", "Plus__": "+",
     "Minus__": "-", "Times__": "*", "Divide__": "/", "PNot__": "!", "IntDivide__": "%/%", "Modulo__": "%",
 }  # fmt: skip
-TABLES = (counts, cumulative, densities, functions, making, matrices, multivariate)  # they fill the table
+TABLES = (counts, densities, functions, making, matrices, multivariate)  # they fill the table
 
 
 class StanDialect(Dialect):

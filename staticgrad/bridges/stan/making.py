@@ -8,14 +8,14 @@ import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.form import Expr, Leaf
-from staticgrad.bridges.stan.table import plain, table, typed
-from staticgrad.bridges.stan.values import (
+from staticgrad.bridges.stan.table import table, typed
+from staticgrad.bridges.stan.values import (  # fmt: skip
+    INTS,
     Value,
     concat,
     known,
     m,
     ndim,
-    number,
     real,
     reshape,
     shape,
@@ -24,8 +24,7 @@ from staticgrad.bridges.stan.values import (
     stack,
     take,
     transpose,
-)  # fmt: skip
-from staticgrad.graph.optable import FUNCTIONS as o
+)
 
 # -- sizes, making ----------------------------------------------------------------------------------------------------
 
@@ -39,28 +38,34 @@ def _rows(scope: Any, expr: Expr) -> int:
 
 
 def _as_array(*values: Value) -> Value:
-    if all(known(value) and isinstance(value, (int, np.integer)) for value in values):
+    if all(isinstance(value, INTS) for value in values):
         return np.asarray(values, np.int64)
     return stack([real(value) for value in values])
+
+
+def _repeated(x: Value, n: int) -> Value:
+    return spread(real(x), (n,))
+
+
+def _spaced(n: int, low: float, high: float) -> Any:
+    return np.linspace(low, high, n)
 
 
 def _one_hot(count: int, at: int) -> Any:
     return np.eye(count)[at - 1]
 
 
+table(**{f"zeros_{kind}": lambda n: np.zeros(n) for kind in ("vector", "row_vector", "array")})
+table(**{f"ones_{kind}": lambda n: np.ones(n) for kind in ("vector", "row_vector", "array")})
+table(**{f"linspaced_{kind}": _spaced for kind in ("vector", "row_vector", "array")})
+table(**{f"one_hot_{kind}": _one_hot for kind in ("vector", "row_vector", "array")})
 table(
     size=lambda x: shape(x)[0] if ndim(x) else 1, num_elements=size, FnLength=lambda x: shape(x)[0],
-    dims=lambda x: np.asarray(shape(x), np.int64), rep_vector=lambda x, n: spread(real(x), (n,)),
-    rep_row_vector=lambda x, n: spread(real(x), (n,)), rep_array=lambda x, *counts: spread(x, (*counts, *shape(x))),
-    FnMakeArray=_as_array, FnMakeRowVec=_as_array, zeros_vector=lambda n: np.zeros(n), ones_vector=lambda n: np.ones(n),
-    zeros_row_vector=lambda n: np.zeros(n), ones_row_vector=lambda n: np.ones(n), zeros_array=lambda n: np.zeros(n),
-    ones_array=lambda n: np.ones(n), zeros_int_array=lambda n: np.zeros(n, np.int64),
-    ones_int_array=lambda n: np.ones(n, np.int64), linspaced_vector=lambda n, a, b: np.linspace(a, b, n),
-    linspaced_row_vector=lambda n, a, b: np.linspace(a, b, n), linspaced_array=lambda n, a, b: np.linspace(a, b, n),
-    linspaced_int_array=lambda n, a, b: np.linspace(a, b, n).astype(np.int64),
-    uniform_simplex=lambda n: np.full(n, 1 / n),
-    one_hot_vector=_one_hot, one_hot_row_vector=_one_hot, one_hot_array=_one_hot, identity_matrix=lambda n: np.eye(n),
-    one_hot_int_array=lambda n, k: np.eye(n, dtype=np.int64)[k - 1],
+    dims=lambda x: np.asarray(shape(x), np.int64), rep_vector=_repeated, rep_row_vector=_repeated,
+    rep_array=lambda x, *counts: spread(x, (*counts, *shape(x))), FnMakeArray=_as_array, FnMakeRowVec=_as_array,
+    zeros_int_array=lambda n: np.zeros(n, np.int64), ones_int_array=lambda n: np.ones(n, np.int64),
+    linspaced_int_array=lambda n, low, high: _spaced(n, low, high).astype(np.int64), identity_matrix=np.eye,
+    uniform_simplex=lambda n: np.full(n, 1 / n), one_hot_int_array=lambda n, at: _one_hot(n, at).astype(np.int64),
 )  # fmt: skip
 
 
@@ -76,17 +81,12 @@ def _rep_matrix(scope: Any, expr: Expr) -> Value:
 # -- taking apart and joining -----------------------------------------------------------------------------------------
 
 
-def _part(first: int, count: int) -> slice:
-    return slice(first - 1, first - 1 + count)
+def _block(x: Value, i: int, j: int, rows: int, cols: int) -> Value:
+    return take(x, [slice(i - 1, i - 1 + rows), slice(j - 1, j - 1 + cols)])
 
 
 def _reversed(x: Value) -> Value:
-    return x[::-1] if known(x) else o.flip(x, axis=0)
-
-
-def _sorted(x: Value, descending: bool = False) -> Value:
-    made = number(np.sort(x)) if known(x) else o.sort(x)
-    return _reversed(made) if descending else made
+    return m.flip(x, axis=0)
 
 
 def _sort_indices(x: Value, sign: int) -> Any:
@@ -102,29 +102,22 @@ def _rank(x: Value, at: int) -> int:
     return int(np.sum(np.asarray(x) < x[at - 1]))
 
 
-table(
-    rank=_rank, quantile=lambda x, p: number(np.quantile(x, p)) if known(x) else o.quantile(x, p),
-    tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]), reverse=_reversed,
-    block=lambda x, i, j, rows, cols: take(x, [_part(i, rows), _part(j, cols)]), sort_asc=_sorted,
-    sort_desc=lambda x: _sorted(x, True), append_array=lambda a, b: concat([a, b]),
-    sort_indices_asc=lambda x: _sort_indices(x, 1), sort_indices_desc=lambda x: _sort_indices(x, -1),
-    diagonal=lambda x: m.diagonal(x), to_row_vector=lambda x: _column_major(x), to_int=lambda x: int(x),
-)  # fmt: skip
-
-
 def _column_major(x: Value) -> Value:
     return reshape(transpose(real(x)), (-1,))
+
+
+table(
+    rank=_rank, quantile=m.quantile, tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]),
+    reverse=_reversed, block=_block, sort_asc=m.sort, sort_desc=lambda x: _reversed(m.sort(x)),
+    append_array=lambda a, b: concat([a, b]), sort_indices_asc=lambda x: _sort_indices(x, 1),
+    sort_indices_desc=lambda x: _sort_indices(x, -1), to_row_vector=_column_major, to_int=int, to_array_2d=lambda x: x,
+)  # fmt: skip
 
 
 @typed("to_vector", "to_array_1d")
 def _to_vector(scope: Any, expr: Expr) -> Value:
     x = scope.value(expr.args[0])
     return _column_major(x) if expr.args[0].leaf is Leaf.MATRIX and not expr.args[0].depth else reshape(x, (-1,))
-
-
-@plain("to_array_2d")
-def _same(x: Value) -> Value:
-    return x
 
 
 @typed("to_matrix")

@@ -8,11 +8,12 @@ import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.form import Expr, Leaf
-from staticgrad.bridges.stan.table import plain, table, typed
-from staticgrad.bridges.stan.values import Value, either, known, m, ndim, reshape, shape, tensor, transpose
+from staticgrad.bridges.stan.table import table, typed
+from staticgrad.bridges.stan.values import Value, known, m, ndim, reshape, shape, tensor
+from staticgrad.bridges.stan.values import transpose as t
 from staticgrad.graph.optable import FUNCTIONS as o
 
-t = transpose
+ROOT_3, ROOT_5 = np.sqrt(3.0), np.sqrt(5.0)
 
 
 def _column(v: Value) -> Value:
@@ -69,45 +70,46 @@ def _sparse(rows: int, cols: int, w: Value, v: Any, u: Any, b: Value) -> Value:
 
 def _thin(a: Value) -> tuple[Value, Value]:
     """The factors of a matrix, Q and R, whose R has a positive diagonal."""
-    q, r = np.linalg.qr(a) if known(a) else o.qr(tensor(a))
+    q, r = m.qr(a)
     signs = m.sign(m.diagonal(r))
     return q * _row(signs), _column(signs) * r
 
 
-_eigenvalues = either(np.linalg.eigvalsh, lambda x: o.eigvalsh(x))
+def _right(solve: Any) -> Any:
+    """The function that divides by a matrix on the right, of one that solves for ``a.T`` and ``b.T``."""
+
+    def divide(b: Value, a: Value) -> Value:
+        solved = solve(t(a), t(b) if ndim(b) == 2 else _column(b))
+        return t(solved) if ndim(b) == 2 else solved[..., 0]
+
+    return divide
+
+
+def _symmetric(a: Value) -> Value:
+    low = m.tril(a)
+    return low + t(low - low * np.eye(shape(a)[0]))
+
+
+def _points_product(x: Value, sigma: Value) -> Value:
+    x = _column(x) if ndim(x) == 1 else x
+    return sigma * sigma + m.matmul(x, t(x))
 
 
 table(
-    cholesky_decompose=lambda a: m.cholesky(a), inverse=lambda a: m.inv(a), inverse_spd=lambda a: m.inv(a),
-    chol2inv=lambda a: m.inv(_square_of_lower(a)), multiply_lower_tri_self_transpose=_square_of_lower,
-    crossprod=lambda a: m.matmul(t(a), a), tcrossprod=lambda a: m.matmul(a, t(a)), trace=_trace,
-    diag_matrix=_diagonal_matrix, add_diag=_add_diagonal, diag_pre_multiply=lambda v, a: _column(v) * a,
+    cholesky_decompose=m.cholesky, inverse=m.inv, inverse_spd=m.inv, chol2inv=lambda a: m.inv(_square_of_lower(a)),
+    multiply_lower_tri_self_transpose=_square_of_lower, crossprod=lambda a: m.matmul(t(a), a),
+    tcrossprod=lambda a: m.matmul(a, t(a)), trace=_trace, diagonal=m.diagonal, diag_matrix=_diagonal_matrix,
+    add_diag=_add_diagonal, diag_pre_multiply=lambda v, a: _column(v) * a,
     diag_post_multiply=lambda a, v: a * _row(v), quad_form=_quadratic, quad_form_sym=_quadratic,
     quad_form_diag=lambda a, v: _column(v) * a * _row(v), trace_quad_form=lambda a, b: _trace(_quadratic(a, b)),
-    log_determinant=lambda a: m.logdet(a), log_determinant_spd=log_determinant_spd,
-    determinant=either(np.linalg.det, lambda x: o.det(x)), mdivide_left_tri_low=solve_lower,
-    mdivide_left_spd=_solve_spd,
-    mdivide_right_tri_low=lambda b, a: _right_lower(b, a), eigenvalues_sym=_eigenvalues,
-    eigenvectors_sym=either(lambda x: np.linalg.eigh(x)[1], lambda x: o.eigh(x)[1]),
-    matrix_exp=lambda a: o.expm(tensor(a)), csr_matrix_times_vector=_sparse,
-    matrix_power=lambda a, n: o.matrix_power(tensor(a), n),
-    symmetrize_from_lower_tri=lambda a: m.tril(a) + t(m.tril(a) - m.tril(a) * np.eye(shape(a)[0])),
-    qr_thin_Q=lambda a: _thin(a)[0], qr_thin_R=lambda a: _thin(a)[1],
-    singular_values=either(lambda x: np.linalg.svd(x, compute_uv=False), lambda x: o.svdvals(x)),
+    log_determinant=lambda a: m.slogdet(a)[1], log_determinant_spd=log_determinant_spd, determinant=m.det,
+    mdivide_left_tri_low=solve_lower, mdivide_left_spd=_solve_spd, mdivide_right=_right(m.solve),
+    mdivide_right_spd=_right(m.solve),
+    mdivide_right_tri_low=_right(lambda a, b: m.solve_triangular(m.triu(a), b, upper=True)),
+    eigenvalues_sym=m.eigvalsh, eigenvectors_sym=lambda a: m.eigh(a)[1], matrix_exp=m.expm, matrix_power=m.matrix_power,
+    csr_matrix_times_vector=_sparse, symmetrize_from_lower_tri=_symmetric, qr_thin_Q=lambda a: _thin(a)[0],
+    qr_thin_R=lambda a: _thin(a)[1], singular_values=m.svdvals, gp_dot_prod_cov=_points_product,
 )  # fmt: skip
-
-
-def _right_lower(b: Value, a: Value) -> Value:
-    """``b`` over a lower triangular matrix."""
-    solved = m.solve_triangular(t(m.tril(a)), t(b) if ndim(b) == 2 else _column(b), upper=True)
-    return t(solved) if ndim(b) == 2 else solved[..., 0]
-
-
-@plain("mdivide_right_spd", "mdivide_right")
-def _right(b: Value, a: Value) -> Value:
-    solved = m.solve(t(a), t(b) if ndim(b) == 2 else _column(b))
-    return t(solved) if ndim(b) == 2 else solved[..., 0]
-
 
 # -- covariance functions ---------------------------------------------------------------------------------------------
 
@@ -138,37 +140,21 @@ def _exp_quad(scope: Any, expr: Expr) -> Value:
     return alpha * alpha * m.exp(-0.5 * _scaled_squares(away, scale, vectors))
 
 
-def _distances(scope: Any, expr: Expr) -> tuple[Value, Value]:
+# Of the distances of points in units of the scale.
+OF_DISTANCES = {
+    "gp_exponential_cov": lambda r: m.exp(-r),
+    "gp_matern32_cov": lambda r: (1.0 + r * ROOT_3) * m.exp(-r * ROOT_3),
+    "gp_matern52_cov": lambda r: (1.0 + r * ROOT_5 + r * r * 5.0 / 3.0) * m.exp(-r * ROOT_5),
+}
+
+
+@typed(*OF_DISTANCES)
+def _of_distances(scope: Any, expr: Expr) -> Value:
     away, (alpha, scale), vectors = _differences(scope, expr)
-    if not known(away, scale):
-        squares = _scaled_squares(away, 1.0, vectors) if known(away) and not ndim(scale) else None
-        if squares is None:
-            raise RefusedError("the distances of points that depend on parameters have no derivative at 0", expr)
-        return alpha, m.sqrt(squares) / scale
-    return alpha, m.sqrt(_scaled_squares(away, scale, vectors))
-
-
-@typed("gp_exponential_cov")
-def _exponential(scope: Any, expr: Expr) -> Value:
-    alpha, r = _distances(scope, expr)
-    return alpha * alpha * m.exp(-r)
-
-
-@typed("gp_matern32_cov")
-def _matern32(scope: Any, expr: Expr) -> Value:
-    alpha, r = _distances(scope, expr)
-    r = r * np.sqrt(3.0)
-    return alpha * alpha * (1.0 + r) * m.exp(-r)
-
-
-@typed("gp_matern52_cov")
-def _matern52(scope: Any, expr: Expr) -> Value:
-    alpha, r = _distances(scope, expr)
-    r = r * np.sqrt(5.0)
-    return alpha * alpha * (1.0 + r + r * r / 3.0) * m.exp(-r)
-
-
-@plain("gp_dot_prod_cov")
-def _dot_prod(x: Value, sigma: Value) -> Value:
-    x = _column(x) if ndim(x) == 1 else x
-    return sigma * sigma + m.matmul(x, t(x))
+    if known(away, scale):
+        r = m.sqrt(_scaled_squares(away, scale, vectors))
+    elif known(away) and not ndim(scale):
+        r = m.sqrt(_scaled_squares(away, 1.0, vectors)) / scale
+    else:
+        raise RefusedError("the distances of points that depend on parameters have no derivative at 0", expr)
+    return alpha * alpha * OF_DISTANCES[expr.name](r)

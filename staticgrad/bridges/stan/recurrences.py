@@ -26,7 +26,7 @@ from staticgrad.bridges.stan.batches import (
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Stmt
 from staticgrad.bridges.stan.loops import OWN
-from staticgrad.bridges.stan.values import Value, moveaxis, real, shape, tensor
+from staticgrad.bridges.stan.values import Value, m, real, shape, tensor
 from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -100,7 +100,7 @@ def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
             continue
         for _ in range(lag):
             next(ends)
-        scope.variables[name].write([*[slice(None)] * axis, places_of(turns)], moveaxis(next(rows), 0, axis))
+        scope.variables[name].write([*[slice(None)] * axis, places_of(turns)], m.moveaxis(next(rows), 0, axis))
 
 
 def _first(scope: Any, name: str, axis: int, lag: int, turns: Any) -> list[Value]:

@@ -8,14 +8,15 @@ of the ops, else declared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.types import dtype_of
-from staticgrad.bridges.arrays import as_tensor
-from staticgrad.graph.graph import Tensor
+from staticgrad.bridges.arrays import as_tensor, evaluated
+from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.optable import NO_ATTRIBUTES, OPS
 
@@ -59,71 +60,50 @@ def ndim(value: Value) -> int:
     return len(shape(value))
 
 
-def either(computed: Callable[..., Any], declared: Callable[..., Any], count: int = 1) -> Callable[..., Value]:
-    """A function that is computed if its first ``count`` arguments are known, else declared of tensors."""
-
-    def function(*values: Value, **options: Any) -> Value:
-        given, rest = values[:count], values[count:]
-        if known(*given):
-            return number(computed(*(real(value) for value in given), *rest, **options))
-        return declared(*(tensor(value) for value in given), *rest, **options)
-
-    return function
-
-
-def _logsumexp(x: Any, axis: Any = None) -> Any:
-    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0.0)
-    total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-    return total.reshape(()) if axis is None else np.squeeze(total, axis)
-
-
-def _solve_lower(a: Any, b: Any, upper: bool = False) -> Any:
-    return np.linalg.solve(np.triu(a) if upper else np.tril(a), b)
-
-
-def _declared(name: str) -> Callable[..., Any]:
-    return lambda *xs, **options: getattr(o, name)(*xs, **options)
-
-
 class _Functions:
-    """Functions of known values and of tensors, by the op's name."""
+    """Functions by the name that the table of ops has: of known values computed, else declared of tensors.
 
-    sum = staticmethod(either(np.sum, _declared("sum")))
-    prod = staticmethod(either(np.prod, _declared("prod")))
-    max = staticmethod(either(np.max, _declared("max")))
-    min = staticmethod(either(np.min, _declared("min")))
-    mean = staticmethod(either(np.mean, _declared("mean")))
-    logsumexp = staticmethod(either(_logsumexp, _declared("logsumexp")))
-    matmul = staticmethod(either(np.matmul, _declared("matmul"), 2))
-    outer = staticmethod(either(np.multiply.outer, lambda a, b: o.reshape(a, (-1, 1)) * b, 2))
-    cumsum = staticmethod(either(np.cumsum, lambda x: o.cumulative_sum(x, axis=0)))
-    cholesky = staticmethod(either(np.linalg.cholesky, _declared("cholesky")))
-    inv = staticmethod(either(np.linalg.inv, lambda x: o.inv(x)))
-    solve = staticmethod(either(np.linalg.solve, _declared("solve"), 2))
-    solve_triangular = staticmethod(either(_solve_lower, _declared("solve_triangular"), 2))
-    logdet = staticmethod(either(lambda x: np.linalg.slogdet(x)[1], lambda x: o.slogdet(x)[1]))
-    diagonal = staticmethod(either(lambda x: np.diagonal(x, 0, -2, -1), lambda x: o.diagonal(x)))
-    tril = staticmethod(either(np.tril, _declared("tril")))
+    What is known is computed by the reference of an elementwise op, else by NumPy's function of the name, else by the
+    interpreter of graphs.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        declare, compute = getattr(o, name), _computed(name)
+
+        def function(*values: Value, **options: Any) -> Value:
+            if known(*values):
+                with np.errstate(all="ignore"):
+                    found = compute(*values, **options)
+                return found if isinstance(found, tuple) else number(found)
+            return declare(*map(_lifted, values), **options)
+
+        self.__dict__[name] = function
+        return function
 
     def softplus(self, x: Value) -> Value:
         """log(1 + exp(x)) without a threshold."""
         return self.logaddexp(x, 0.0)
 
-    def __getattr__(self, name: str) -> Callable[..., Value]:
-        op = OPS[name]
-        if not op.elementwise:
-            raise AttributeError(name)
 
-        def function(*values: Value) -> Value:
-            if known(*values):
-                with np.errstate(all="ignore"):
-                    found = op.reference(NO_ATTRIBUTES, *(np.asarray(real(value)) for value in values))
-                return number(np.asarray(found))
-            return getattr(o, name)(*(value if isinstance(value, Tensor) else real(value) for value in values))
+def _computed(name: str) -> Callable[..., Any]:
+    """A function of known values."""
+    op = OPS.get(name)
+    if op is not None and op.elementwise:
+        reference = op.reference
+        return lambda *values: np.asarray(reference(NO_ATTRIBUTES, *(np.asarray(real(value)) for value in values)))
+    numpys: Callable[..., Any] | None = getattr(np.linalg, name, None) or getattr(np, name, None)
+    return numpys or functools.partial(_interpreted, name)
 
-        self.__dict__[name] = function
-        return function
+
+def _interpreted(name: str, *values: Value, **options: Any) -> Value:
+    with Graph():
+        found = getattr(o, name)(*map(_lifted, values), **options)
+        return evaluated([found])[0]
+
+
+def _lifted(value: Value) -> Value:
+    """An operand of an op: truth values stay what they are, and integers, for they may be an axis."""
+    return value if isinstance(value, (int, tuple)) or getattr(value, "dtype", F64) == np.bool_ else tensor(value)
 
 
 m = _Functions()
@@ -142,21 +122,12 @@ def where(condition: Value, a: Value, b: Value) -> Value:
 
 
 def reshape(value: Value, sizes: Sequence[int]) -> Value:
-    if known(value):
-        return np.reshape(value, tuple(sizes))
-    return value if shape(value) == tuple(sizes) else o.reshape(value, tuple(sizes))
+    return value if shape(value) == tuple(sizes) else m.reshape(value, tuple(sizes))
 
 
 def transpose(value: Value) -> Value:
     """The value with its last two axes exchanged; itself if it has fewer."""
-    if ndim(value) < 2:
-        return value
-    return np.swapaxes(value, -1, -2) if known(value) else o.swapaxes(value, -1, -2)
-
-
-def moveaxis(value: Value, source: int, place: int) -> Value:
-    """The value with one axis moved."""
-    return np.moveaxis(value, source, place) if known(value) else o.moveaxis(value, source, place)
+    return value if ndim(value) < 2 else m.swapaxes(value, -1, -2)
 
 
 def concat(values: Sequence[Value], axis: int = 0) -> Value:
