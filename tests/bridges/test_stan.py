@@ -24,7 +24,6 @@ import staticgrad.stan as sgstan
 from staticgrad.bridges.stan import evaluation, form
 from staticgrad.bridges.stan.conversion import Model, StanDialect
 from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.table import FUNCTIONS
 from staticgrad.bridges.stan.values import tensor
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Graph, Tensor
@@ -103,7 +102,7 @@ def test_functions_that_stan_computes_with_fewer_digits(name: str) -> None:
     [("normal_lcdf", (0.7, 0.2, 1.3), 0), ("digamma", (0.37,), 0), ("gamma_q", (1.3, 0.8), 1)],
 )
 def test_their_derivatives_are_those_of_the_value(entry: str, args: tuple[float, ...], place: int) -> None:
-    scope = evaluation.StanScope(FUNCTIONS, {})
+    scope = evaluation.StanScope({})
     names = [f"v{k}" for k in range(len(args))]
     reads = tuple(form.Expr(form.ExprKind.NAME, name, 0, (), form.Leaf.REAL, 0, False, 0, "") for name in names)
     call = form.Expr(form.ExprKind.CALL, entry, 0, reads, form.Leaf.REAL, 0, False, 0, "")
@@ -183,7 +182,7 @@ def test_functions_that_stanli_does_not_have(name: str, known: bool) -> None:
     depths = [0] * len(args)
     if name.startswith("gp_"):  # points are arrays of numbers
         leaves, depths = [form.Leaf.REAL] * len(args), [np.ndim(a) for a in args]
-    scope = evaluation.StanScope(FUNCTIONS, {})
+    scope = evaluation.StanScope({})
     reads = tuple(
         form.Expr(form.ExprKind.NAME, f"v{k}", 0, (), leaf, depth, False, 0, "")
         for k, (leaf, depth) in enumerate(zip(leaves, depths, strict=True))
@@ -203,7 +202,7 @@ def test_thin_factors_of_a_matrix_have_a_positive_diagonal() -> None:
     thin = A[:, :2] * [1, -1]
     values = []
     for name in ("qr_thin_Q", "qr_thin_R"):
-        scope = evaluation.StanScope(FUNCTIONS, {}, {"x": thin})
+        scope = evaluation.StanScope({}, {"x": thin})
         read = form.Expr(form.ExprKind.NAME, "x", 0, (), form.Leaf.MATRIX, 0, True, 0, "")
         values.append(scope.value(form.Expr(form.ExprKind.CALL, name, 0, (read,), form.Leaf.MATRIX, 0, True, 0, "")))
     np.testing.assert_allclose(values[0] @ values[1], thin, atol=1e-12)

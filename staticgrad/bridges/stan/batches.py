@@ -11,14 +11,14 @@ A loop is run turn by turn if ``axes_of`` finds that a turn reads what another o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt, expressions, statements, within
+from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt, within
 from staticgrad.bridges.stan.loops import OWN, SUM
 from staticgrad.bridges.stan.values import Value, known, m, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
@@ -62,6 +62,9 @@ class Slice:
     def __init__(self, box: StanArray, axis: int, before: Sequence[StanArray] = ()) -> None:
         self.box, self.axis = box, axis
         self.before = before  # the slices of earlier turns, from the last one on
+
+    def copy(self) -> Slice:
+        return Slice(self.box.copy(), self.axis, self.before)
 
     def part(self, index: Sequence[tuple[str, Any]], turns: Any) -> tuple[StanArray, list[tuple[str, Any]]]:
         """The slice that an index is of, and the rest of the index."""
@@ -245,15 +248,7 @@ def run(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int], fewest: int
             scope.in_order(loop, group)
 
 
-def join_around(scope: Any, loop: Stmt, assigned: Container[str]) -> None:
-    """Join, in the graph around a loop, the arrays that it reads."""
-    for name in {part.name for stmt in statements(loop) for expr in expressions(stmt) for part in within(expr)}:
-        if name not in assigned and isinstance(box := scope.variables.get(name), StanArray):
-            box.whole()
-
-
 def _together(scope: Any, loop: Stmt, turns: Any, axes: Mapping[str, int]) -> None:
-    join_around(scope, loop, axes)
     lanes = BatchedTurns(loop.name, turns)
     starts = {name: start_of(lanes, scope.variables.get(name), axis) for name, axis in axes.items()}
     with lanes.examples.trace:

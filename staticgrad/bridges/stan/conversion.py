@@ -10,19 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from staticgrad.base.errors import SourceLine
 from staticgrad.bridges.importer import Dialect, RefusedError, SourceBody
 from staticgrad.bridges.stan import counts, densities, form, functions, making, matrices, multivariate
 from staticgrad.bridges.stan.data import bind
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.evaluation import StanScope
-from staticgrad.bridges.stan.expressions import Unavailable
+from staticgrad.bridges.stan.expressions import Unavailable, boxed, copies
 from staticgrad.bridges.stan.form import Act, Expr, ExprKind, StanFunction, StanProgram, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
 from staticgrad.bridges.stan.transforms import Parameters
-from staticgrad.bridges.stan.values import Value, number, tensor
+from staticgrad.bridges.stan.values import Value, tensor
 from staticgrad.graph.graph import Tensor
 
 OPERATORS = {
@@ -99,8 +97,8 @@ class Model:
         self.left_out: dict[str, str] = {}
 
     def _scope(self, variables: Mapping[str, Any]) -> StanScope:
-        scope = StanScope(FUNCTIONS, self.own)
-        scope.variables.update((name, v.copy() if isinstance(v, StanArray) else v) for name, v in variables.items())
+        scope = StanScope(self.own)
+        scope.variables.update(copies(variables))
         return scope
 
     def _reachable(self) -> Iterator[Expr]:
@@ -121,10 +119,7 @@ class Model:
         for stmt in self.program.data:
             if stmt.kind is Act.DECLARE and stmt.name in inputs:
                 sized = inputs[stmt.name]
-                value = bind(data, stmt.name, sized, scope.sizes(sized))
-                scope.variables[stmt.name] = (
-                    StanArray(value.shape, sized.integer, value) if isinstance(value, np.ndarray) else number(value)
-                )
+                scope.variables[stmt.name] = boxed(bind(data, stmt.name, sized, scope.sizes(sized)), sized.integer)
             elif not _reads(stmt, inputs):
                 scope._run(stmt)
 

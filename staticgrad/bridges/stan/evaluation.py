@@ -8,7 +8,7 @@ Where Stan rejects a draw, because a check fails or ``reject`` is called, the lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan import batches, recurrences
 from staticgrad.bridges.stan.batches import LaneValue, Slice
 from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, copies, some
+from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, boxed, copies, some
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
 from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.loops import axes_of, recurrence_of
-from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, tensor, where
+from staticgrad.bridges.stan.loops import parts_of
+from staticgrad.bridges.stan.values import Value, known, shape, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -41,16 +41,27 @@ class _Left(Exception):
 class StanScope(Expressions):
     """The variables of a program, or of a call of a function, and what its statements do to them."""
 
-    def run(self, stmts: Iterable[Stmt]) -> None:
-        for stmt in stmts:
-            if not self.lenient:
-                self._run(stmt)
-                continue
+    only_turn = False  # in a loop that turns once, so that leaving it is going on
+
+    def run(self, stmts: Sequence[Stmt]) -> None:
+        for at, stmt in enumerate(stmts):
             try:
+                if stmt.leaves and stmt.body:  # what is left is skipped where the statement leaves
+                    self._leaving(stmt, stmts[at + 1 :])
+                    return
                 self._run(stmt)
             except RefusedError as error:
+                if not self.lenient:
+                    raise
                 for name in assigned(stmt):
                     self.variables[name] = Unavailable(error.reason, isinstance(error, DrawnError))
+
+    def _leaving(self, stmt: Stmt, rest: Sequence[Stmt]) -> None:
+        """Run a branch or a block that may leave a loop or a function, and what follows it."""
+        if stmt.kind is Act.IF:
+            self._if(stmt, rest)
+        else:
+            self.run((*stmt.body, *rest))
 
     def _run(self, stmt: Stmt) -> None:
         match stmt.kind:
@@ -75,19 +86,6 @@ class StanScope(Expressions):
             case Act.BREAK | Act.CONTINUE:
                 raise _Left(stmt.kind is Act.CONTINUE)
 
-    def add(self, value: Value) -> None:
-        """A term of the log density; of an array its sum."""
-        self.terms.append(m.sum(value) if ndim(value) else value)
-
-    def total(self) -> Value:
-        """The log density so far."""
-        constant = float(np.sum([float(term) for term in self.terms if known(term)]))
-        tensors = [tensor(term) for term in self.terms if not known(term)]
-        if not tensors:
-            return constant
-        total = tensors[0] if len(tensors) == 1 else o.sum(o.stack(tensors))
-        return total + constant if constant else total
-
     def sizes(self, sized: Sized) -> tuple[int, ...]:
         return tuple(int(self.known(dim, "a size")) for dim in sized.dims)
 
@@ -102,42 +100,32 @@ class StanScope(Expressions):
             sized = some(stmt.sized)
             if "Complex" in sized.base + sized.element + sized.raw or "Tuple" in sized.base + sized.element + sized.raw:
                 raise RefusedError(f"{stmt.name}: complex numbers and tuples are not converted", stmt)
-            if sized.base in ("", "SInt", "SReal"):
-                self.variables[stmt.name] = None
-            else:
-                self.variables[stmt.name] = StanArray(self.sizes(sized), sized.integer)
+            number_of = sized.base in ("", "SInt", "SReal")
+            self.variables[stmt.name] = None if number_of else StanArray(self.sizes(sized), sized.integer)
 
     def _bind(self, stmt: Stmt, value: Value) -> None:
-        integer = stmt.sized is not None and stmt.sized.integer
-        self.variables[stmt.name] = StanArray(shape(value), integer, value) if ndim(value) else number(value)
+        self.variables[stmt.name] = boxed(value, stmt.sized is not None and stmt.sized.integer)
 
     def _assign(self, stmt: Stmt) -> None:
         old = self.variables.get(stmt.name)
-        if self.lanes is not None and not stmt.args and isinstance(value := self.by_turn(some(stmt.value)), LaneValue):
+        value = self.by_turn(some(stmt.value)) if not stmt.args else self.value(some(stmt.value))
+        if isinstance(value, LaneValue):
             self.variables[stmt.name] = value
             return
-        value = self.value(some(stmt.value))
         if not stmt.args:
-            integer = isinstance(old, StanArray) and old.integer
-            if (
-                isinstance(old, StanArray) and old.shape != shape(value) and 0 not in old.shape
-            ):  # results of inlined functions
+            held = isinstance(old, StanArray)
+            if held and old.shape != shape(value) and 0 not in old.shape:  # empty: results of inlined functions
                 raise StaticGradError(f"stan: {stmt.name}: expected the shape {old.shape}, actual {shape(value)}")
-            self.variables[stmt.name] = StanArray(shape(value), integer, value) if ndim(value) else number(value)
+            self.variables[stmt.name] = boxed(value, held and old.integer)
             return
         if isinstance(old, Unavailable):
             return
         index = self.index(stmt.args)
         if isinstance(old, Slice):
-            assert self.lanes is not None
-            old, index = old.part(index, self.lanes.turns)
-            if not index:
-                old.write([], value)
-                return
-        for _, args in index:
-            for arg in args:
-                if isinstance(arg, LaneValue):
-                    raise arg.split()
+            old, index = old.part(index, some(self.lanes).turns)
+        differing = [arg for _, args in index for arg in args if isinstance(arg, LaneValue)]
+        if differing:
+            raise differing[0].split()
         if not isinstance(old, StanArray):
             raise RefusedError(f"{stmt.name} has no elements to assign", stmt)
         old.write(within(index, old.shape, stmt.name), value)
@@ -146,65 +134,68 @@ class StanScope(Expressions):
         first, last = (int(self.known(arg, "a bound of a loop")) for arg in stmt.args)
         turns = np.arange(first, last + 1)
         if self.batches and self.lanes is None and len(turns) >= FEWEST_TURNS:
-            axes = axes_of(stmt, self.variables)
-            if axes is not None:
-                batches.run(self, stmt, turns, axes, FEWEST_TURNS)
+            parts = parts_of(stmt, self.variables)
+            if parts is not None and not any(lag for _, lag in parts.values()):
+                batches.run(self, stmt, turns, {name: axis for name, (axis, _) in parts.items()}, FEWEST_TURNS)
                 return
         self.in_order(stmt, turns)
 
     def in_order(self, stmt: Stmt, turns: Any) -> None:
         """Run turns of a loop in a loop of the program if they make a recurrence, else one after the other."""
         if self.batches and self.lanes is None and len(turns) >= FEWEST_SCANNED:
-            lags = recurrence_of(stmt, self.variables)
-            if lags is not None and recurrences.run(self, stmt, turns, lags):
+            parts = parts_of(stmt, self.variables)
+            if parts is not None and recurrences.run(self, stmt, turns, parts):
                 return
         self.turns(stmt, turns)
 
-    def turns(self, stmt: Stmt, numbers: Iterable[Any]) -> None:
+    def turns(self, stmt: Stmt, numbers: Any) -> None:
         """Run turns of a loop one after the other."""
+        outer, self.only_turn = self.only_turn, len(numbers) == 1
         if self.lanes is not None:
             self.lanes.depth += 1
         for turn in numbers:
             self.variables[stmt.name] = int(turn)
-            try:
-                self.run(stmt.body)
-            except _Left as left:
-                if not left.again:
-                    break
+            if not self._goes_on(stmt):
+                break
+        self.only_turn = outer
         if self.lanes is not None:
             self.lanes.depth -= 1
 
+    def _goes_on(self, loop: Stmt) -> bool:
+        """Run the body of a loop; False if it leaves the loop."""
+        try:
+            self.run(loop.body)
+        except _Left as left:
+            return left.again
+        return True
+
     def _while(self, stmt: Stmt) -> None:
         for _ in range(LARGEST_WHILE):
-            if not self.known(some(stmt.value), "how often a loop turns"):
+            if not self.known(some(stmt.value), "how often a loop turns") or not self._goes_on(stmt):
                 return
-            try:
-                self.run(stmt.body)
-            except _Left as left:
-                if not left.again:
-                    return
         raise RefusedError(f"a loop takes more than {LARGEST_WHILE} turns", stmt)
 
-    def _if(self, stmt: Stmt) -> None:
+    def _if(self, stmt: Stmt, rest: Sequence[Stmt] = ()) -> None:
         holds = self.by_turn(some(stmt.value))
         if isinstance(holds, LaneValue):
-            assert self.lanes is not None
-            holds = LaneValue(holds.data != 0)
-            if not holds.uniform and not self.lanes.depth:
+            lanes, holds = some(self.lanes), LaneValue(holds.data != 0)
+            if not holds.uniform and not lanes.depth:
                 raise holds.split()
-            holds = bool(holds.data[0]) if holds.uniform else self.lanes.tensor(holds)
+            holds = bool(holds.data[0]) if holds.uniform else lanes.tensor(holds)
         if known(holds):
-            self.run(stmt.body[:1] if holds else stmt.body[1:])
+            self.run((*(stmt.body[:1] if holds else stmt.body[1:]), *rest))
             return
         before, terms = self.variables, self.terms
-        sides = []
+        sides, ends = [], []
         for side in (stmt.body[:1], stmt.body[1:]):
             self.variables, self.terms = copies(before), []
+            end: Returned | _Left | None = None
             try:
-                self.run(side)
-            except (Returned, _Left):
-                raise RefusedError("a branch on a parameter leaves a loop or a function", stmt) from None
+                self.run((*side, *rest))
+            except (Returned, _Left) as left:
+                end = left
             sides.append((self.variables, self.total()))
+            ends.append(end)
         (yes, more), (no, less) = sides
         self.variables, self.terms = before, terms
         if not (known(more, less) and more == less):
@@ -213,6 +204,17 @@ class StanScope(Expressions):
             a, b = yes.get(name, before.get(name)), no.get(name, before.get(name))
             if a is not b:
                 self.variables[name] = _merged(holds, a, b)
+        self._end(holds, ends, stmt)
+
+    def _end(self, holds: Tensor, ends: Sequence[Any], stmt: Stmt) -> None:
+        """Leave the loop or the function that both sides of a branch on a parameter have left, each with what follows
+        it."""
+        if all(isinstance(end, Returned) for end in ends):
+            raise Returned(where(holds, *(end.value for end in ends)))
+        if any(isinstance(end, Returned) for end in ends) or not (
+            self.only_turn or all(end is None or end.again for end in ends)
+        ):
+            raise RefusedError("a branch on a parameter leaves a loop or a function", stmt)
 
     def _act(self, stmt: Stmt) -> None:
         match stmt.name:

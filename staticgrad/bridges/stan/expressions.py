@@ -1,24 +1,23 @@
 """Expressions of a Stan program, evaluated while it is converted, and the scope in which they are.
 
-What depends on data alone is computed with NumPy, what depends on parameters is declared. A function of the user's is
-inlined at each call.
+One evaluator has both what is known and what depends on parameters: the functions of ``values`` compute the former and
+declare the latter. A function of the user's is inlined at each call.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from staticgrad.bridges.importer import Converters, RefusedError
+from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.batches import BatchedTurns, LaneValue, Slice
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Expr, ExprKind, Leaf, StanFunction, Stmt
 from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.table import refused
-from staticgrad.bridges.stan.values import Value, known, ndim, shape, where
+from staticgrad.bridges.stan.table import FUNCTIONS, refused
+from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, tensor, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -41,21 +40,18 @@ class Unavailable:
         self.reason, self.inherited = reason, inherited  # from a variable that it would be computed of
 
 
-class Expressions(ABC):
+class Expressions:
     """The variables of a program, or of a call of a function, and the terms of the log density.
 
     Attributes:
-        functions: the table of Stan's own functions.
         own: the user's functions by name.
         variables: for each variable a value, or a ``StanArray``.
         terms: what the log density is the sum of.
         lenient: True if a statement that cannot be converted makes what it assigns unavailable.
     """
 
-    def __init__(
-        self, functions: Converters, own: Mapping[str, Sequence[StanFunction]], variables: dict[str, Any] | None = None
-    ) -> None:
-        self.functions, self.own = functions, own
+    def __init__(self, own: Mapping[str, Sequence[StanFunction]], variables: dict[str, Any] | None = None) -> None:
+        self.own = own
         self.variables: dict[str, Any] = dict(FLAGS) if variables is None else variables
         self.terms: list[Value] = []
         self.lenient = False
@@ -66,11 +62,11 @@ class Expressions(ABC):
 
     def plain(self, variables: dict[str, Any]) -> Self:
         """A scope of these variables alone."""
-        return type(self)(self.functions, self.own, variables)
+        return type(self)(self.own, variables)
 
     def inside(self, lanes: BatchedTurns) -> Self:
         """The scope of one of several turns."""
-        inner = type(self)(self.functions, self.own, copies(self.variables))
+        inner = type(self)(self.own, copies(self.variables))
         inner.lanes = lanes
         return inner
 
@@ -139,11 +135,11 @@ class Expressions(ABC):
     def _call(self, expr: Expr) -> Value:
         if expr.library == 2:
             return self.call(expr.name, [self.by_turn(arg) for arg in expr.args], expr)
-        if expr.name not in self.functions:
+        if expr.name not in FUNCTIONS:
             raise RefusedError(f"{expr.name}: {refused(expr.name)}", expr)
         try:
             with np.errstate(all="ignore"):
-                return self.functions[expr.name](self, expr)
+                return FUNCTIONS[expr.name](self, expr)
         except RefusedError as error:
             if self.lanes is not None and (differs := self.lanes.lane_of(error.needs)) is not None:
                 raise differs.split() from None
@@ -158,9 +154,7 @@ class Expressions(ABC):
         if not found:
             raise RefusedError(f"the user's function {name} has no definition for {len(args)} arguments", node)
         function = (exact or found)[0]
-        inner = type(self)(
-            self.functions, self.own, dict(zip(function.parameters, map(parameter_of, args), strict=True))
-        )
+        inner = type(self)(self.own, dict(zip(function.parameters, map(boxed, args), strict=True)))
         inner.terms, inner.lanes, inner.batches = self.terms, self.lanes, self.batches
         try:
             inner.run(function.body)
@@ -181,8 +175,7 @@ class Expressions(ABC):
                 found = self.variable(base.name)
             if isinstance(found, StanArray):
                 return self._read(found, index, base)
-        value = self.value(base)
-        return self._read(StanArray(shape(value), False, value), index, base)
+        return self._read(boxed(self.value(base), False), index, base)
 
     def _read(self, box: StanArray, index: Sequence[tuple[str, Any]], name: Any) -> Value:
         if self.lanes is not None and any(isinstance(arg, LaneValue) for _, args in index for arg in args):
@@ -206,26 +199,35 @@ class Expressions(ABC):
         return where(holds, self.value(yes), self.value(no))
 
     def _logical(self, expr: Expr) -> Value:
-        is_or = expr.kind is ExprKind.OR
+        decides = expr.kind is ExprKind.OR  # the value of an operand that the other one does not matter beside
         first = self.value(expr.args[0])
-        if known(first) and bool(first) is is_or:
-            return int(is_or)
+        if known(first) and bool(first) is decides:
+            return int(decides)
         second = self.value(expr.args[1])
         if known(first):
             return int(bool(second)) if known(second) else second
         if known(second):
-            return int(is_or) if bool(second) is is_or else first
-        return (o.logical_or if is_or else o.logical_and)(first, second)
+            return int(decides) if bool(second) is decides else first
+        return (o.logical_or if decides else o.logical_and)(first, second)
 
-    # -- what statements add ------------------------------------------------------------------------------------------
+    # -- the log density ----------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def run(self, stmts: Iterable[Stmt]) -> None:
-        """Run statements."""
+    def add(self, value: Value) -> None:
+        """A term of the log density; of an array its sum."""
+        self.terms.append(m.sum(value) if ndim(value) else value)
 
-    @abstractmethod
     def total(self) -> Value:
         """The log density so far."""
+        constant = float(np.sum([float(term) for term in self.terms if known(term)]))
+        tensors = [tensor(term) for term in self.terms if not known(term)]
+        if not tensors:
+            return constant
+        total = tensors[0] if len(tensors) == 1 else o.sum(o.stack(tensors))
+        return total + constant if constant else total
+
+    def run(self, stmts: Sequence[Stmt]) -> None:
+        """Run statements; ``StanScope`` does."""
+        raise NotImplementedError
 
 
 def some(value: Any) -> Any:
@@ -233,16 +235,14 @@ def some(value: Any) -> Any:
     return value
 
 
-def parameter_of(value: Value) -> Any:
-    return StanArray(shape(value), not isinstance(value, Tensor) and np.asarray(value).dtype.kind in "iu", value) if (
-        isinstance(value, (Tensor, np.ndarray)) and ndim(value)
-    ) else value  # fmt: skip
+def boxed(value: Value, integer: bool | None = None) -> Any:
+    """What a variable of a value holds: an array of elements, or a number."""
+    if not isinstance(value, (Tensor, np.ndarray)) or not ndim(value):
+        return number(value)
+    whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    return StanArray(shape(value), whole if integer is None else integer, value)
 
 
 def copies(variables: Mapping[str, Any]) -> dict[str, Any]:
-    def copied(value: Any) -> Any:
-        return Slice(value.box.copy(), value.axis, value.before) if isinstance(value, Slice) else (
-            value.copy() if isinstance(value, StanArray) else value
-        )  # fmt: skip
-
-    return {name: copied(value) for name, value in variables.items()}
+    """Variables of their own that now hold the same."""
+    return {name: v.copy() if isinstance(v, StanArray | Slice) else v for name, v in variables.items()}

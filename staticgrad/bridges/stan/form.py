@@ -10,7 +10,7 @@ their length, lists after theirs.
     sized     = base:text dims:[expr] element:text raw:text
     expr      = kind:u8, by kind: 0 name | 1 i32 | 2 f64 | 3 text | 4 library:u8 name propto:u8 [expr] | 5.. [expr],
                 then type:text depth:u8 leaf:u8 data:u8 promoted:u8 raw:text
-    stmt      = kind:u8, by kind as ``_FormReader.statement`` has it, then raw:text but for breaks
+    stmt      = kind:u8, by kind as ``FIELDS`` has it, then raw:text but for breaks
     transform = kind:u8 [expr] raw:text
 
 Programs come optimised: functions are inlined, constants propagated. The form has no lines of the source.
@@ -24,7 +24,7 @@ import enum
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from staticgrad.base.errors import FormatError
 from staticgrad.base.frozen import frozen
@@ -107,7 +107,7 @@ class Stmt:
     body: tuple[Stmt, ...] = ()
     constraint: Constraint | None = None
     subject: str = ""  # what is checked
-    raw: str = ""
+    leaves: bool = False  # it may leave the loop or the function around it
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.name}".strip()
@@ -165,33 +165,60 @@ def read(text: str) -> StanProgram:
     return program
 
 
-def _indexed(expr: Expr) -> Expr:
-    """Functions that take a part of an array, as the indices that they stand for."""
-    if expr.kind is not ExprKind.CALL or expr.name not in ("col", "row", "sub_col", "sub_row", "segment", "head"):
-        return expr
+# The fields of each kind of statement in their order, and by which method they are read.
+FIELDS: dict[Act, dict[str, str]] = {
+    Act.DECLARE: {
+        "name": "text", "sized": "sized", "": "byte", "value": "optional", "constraint": "constraint", "args": "exprs",
+    },
+    Act.ASSIGN: {"name": "text", "args": "exprs", "value": "expr"},
+    Act.TARGET: {"value": "expr"},
+    Act.BLOCK: {"body": "statements"},
+    Act.LIST: {"body": "statements"},
+    Act.FOR: {"name": "text", "args": "bounds", "body": "statements"},
+    Act.IF: {"value": "expr", "body": "statements"},
+    Act.WHILE: {"value": "expr", "body": "statements"},
+    Act.CALL: {"name": "text", "args": "exprs", "constraint": "constraint", "subject": "text"},
+    Act.RETURN: {"value": "optional"},
+    Act.BREAK: {},
+    Act.CONTINUE: {},
+    Act.SKIP: {},
+}  # fmt: skip
 
-    def call(name: str, *args: Expr) -> Expr:
-        return Expr(ExprKind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "")
 
-    def part(first: Expr, count: Expr) -> Expr:
-        return call("IndexBetween", first, call("Minus__", call("Plus__", first, count), one))
+def _leaves(stmt: Stmt) -> bool:
+    """True if a statement may leave the loop or the function around it."""
+    if stmt.kind in (Act.FOR, Act.WHILE):
+        return any(inner.kind is Act.RETURN for inner in statements(stmt))
+    return stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE) or any(inner.leaves for inner in stmt.body)
 
-    one = Expr(ExprKind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
-    whole, *numbers = expr.args
-    match expr.name:
-        case "col":
-            index = [call("IndexAll"), call("IndexSingle", *numbers)]
-        case "row":
-            index = [call("IndexSingle", *numbers)]
-        case "sub_col":
-            index = [part(numbers[0], numbers[2]), call("IndexSingle", numbers[1])]
-        case "sub_row":
-            index = [call("IndexSingle", numbers[0]), part(numbers[1], numbers[2])]
-        case "segment":
-            index = [part(*numbers)]
-        case _:
-            index = [part(one, *numbers)]
-    return replace(expr, kind=ExprKind.INDEXED, name="", args=(whole, *index))
+
+def _made(kind: ExprKind, name: str, value: int = 0, args: tuple[Expr, ...] = ()) -> Expr:
+    return Expr(kind, name, value, args, Leaf.INT, 0, True, 0, "")
+
+
+def _call(name: str, *args: Expr) -> Expr:
+    return _made(ExprKind.CALL, name, 0, args)
+
+
+def _between(first: Expr, count: Expr) -> Expr:
+    return _call("IndexBetween", first, _call("Minus__", _call("Plus__", first, count), ONE))
+
+
+def _single(at: Expr) -> Expr:
+    return _call("IndexSingle", at)
+
+
+ONE = _made(ExprKind.INT, "", 1)
+# Functions that take a part of an array, as the indices that they stand for.
+PARTS: dict[str, Callable[..., tuple[Expr, ...]]] = {
+    "col": lambda j: (_call("IndexAll"), _single(j)),
+    "row": lambda i: (_single(i),),
+    "sub_col": lambda i, j, rows: (_between(i, rows), _single(j)),
+    "sub_row": lambda i, j, cols: (_single(i), _between(j, cols)),
+    "segment": lambda i, count: (_between(i, count),),
+    "head": lambda count: (_between(ONE, count),),
+    "block": lambda i, j, rows, cols: (_between(i, rows), _between(j, cols)),
+}
 
 
 class _FormReader:
@@ -241,69 +268,58 @@ class _FormReader:
             case ExprKind.CALL:
                 library, name = self.byte(), self.text()
                 self.byte()  # whether constants may be dropped: they are kept
-                args = self.list(self.expr)
-            case ExprKind.UNSUPPORTED:
-                pass
-            case _:
-                args = self.list(self.expr)
+                args = self.exprs()
+            case _ if kind is not ExprKind.UNSUPPORTED:
+                args = self.exprs()
         self.text()  # the type's name
         depth, leaf, data = self.byte(), Leaf(self.byte()), bool(self.byte())
         self.byte()  # whether the value was promoted
-        return _indexed(Expr(kind, name, value, args, leaf, depth, data, library, self.text()))
+        if kind is ExprKind.CALL and name in PARTS:
+            kind, name, args = ExprKind.INDEXED, "", (args[0], *PARTS[name](*args[1:]))
+        return Expr(kind, name, value, args, leaf, depth, data, library, self.text())
 
     def sized(self) -> Sized:
-        return Sized(self.text(), self.list(self.expr), self.text(), self.text())
+        return Sized(self.text(), self.exprs(), self.text(), self.text())
 
     def constraint(self) -> Constraint | None:
         if not self.byte():
             return None
-        kind, args, raw = self.byte(), self.list(self.expr), self.text()
+        kind, args, raw = self.byte(), self.exprs(), self.text()
         return Constraint(TRANSFORMS[kind] if kind < len(TRANSFORMS) else raw, args)
+
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.list(self.expr)
+
+    def bounds(self) -> tuple[Expr, Expr]:
+        return self.expr(), self.expr()
+
+    def optional(self) -> Expr | None:
+        return self.expr() if self.byte() else None
+
+    def statements(self) -> tuple[Stmt, ...]:
+        return self.list(self.statement)
 
     def statement(self) -> Stmt:
         kind = Act(self.byte())
-        if kind in (Act.BREAK, Act.CONTINUE):
-            return Stmt(kind)
-        parts = self._statement(kind)
-        return Stmt(kind, **parts, raw=self.text())
-
-    def _statement(self, kind: Act) -> dict[str, Any]:
-        match kind:
-            case Act.DECLARE:
-                name, sized = self.text(), self.sized()
-                self.byte()  # whether it depends on data alone
-                value = self.expr() if self.byte() else None
-                bounds, sizes = self.constraint(), self.list(self.expr)
-                return {"name": name, "sized": sized, "value": value, "constraint": bounds, "args": sizes}
-            case Act.ASSIGN:
-                return {"name": self.text(), "args": self.list(self.expr), "value": self.expr()}
-            case Act.TARGET:
-                return {"value": self.expr()}
-            case Act.BLOCK | Act.LIST:
-                return {"body": self.list(self.statement)}
-            case Act.FOR:
-                return {"name": self.text(), "args": (self.expr(), self.expr()), "body": self.list(self.statement)}
-            case Act.IF | Act.WHILE:
-                return {"value": self.expr(), "body": self.list(self.statement)}
-            case Act.CALL:
-                name, args = self.text(), self.list(self.expr)
-                return {"name": name, "args": args, "constraint": self.constraint(), "subject": self.text()}
-            case Act.RETURN:
-                return {"value": self.expr() if self.byte() else None}
-        return {}
+        fields = dict(zip(FIELDS[kind], (getattr(self, how)() for how in FIELDS[kind].values())))
+        if kind not in (Act.BREAK, Act.CONTINUE):
+            self.text()
+        fields.pop("", None)
+        stmt = Stmt(kind, **fields)
+        return replace(stmt, leaves=_leaves(stmt))
 
     def function(self) -> StanFunction:
         name, parameters = self.text(), self.list(self.text)
         self.list(self.text)  # the types' names
         types = self.list(lambda: (self.byte(), self.byte()))
         self.list(self.byte)  # which depend on data alone
-        return StanFunction(name, parameters, types, self.list(self.statement))
+        return StanFunction(name, parameters, types, self.statements())
 
     def program(self) -> StanProgram:
         inputs = self.list(lambda: (self.text(), self.sized()))
-        data, log_prob, quantities = (self.list(self.statement) for _ in range(3))
+        data, log_prob, quantities = (self.statements() for _ in range(3))
         program = StanProgram(inputs, data, log_prob, quantities, self.list(self.function), self.list(self.text))
-        self.list(self.statement)  # how parameters are unconstrained
+        self.statements()  # how parameters are unconstrained
         return program
 
 

@@ -7,89 +7,44 @@ from typing import Any
 
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.form import Act, Expr, ExprKind, Stmt, expressions, statements
-from staticgrad.graph.graph import Tensor
 
 SUM, OWN = -1, -2  # in the place of an axis
 MOST_LAGS = 8  # earlier turns that a recurrence may read
-MOST_HANDED_ON = 4096  # elements of an array that is handed from turn to turn as a whole
 
 
-def axes_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, int] | None:
-    """For each variable around a loop that its turns assign, the axis along which each turn has its own slice; or SUM,
-    of a number to which turns add; or OWN, of what each turn assigns before it reads it. None if turns depend on each
-    other, or nothing depends on parameters."""
-    parts = _parts(loop)
-    if parts is None:
-        return None
-    writes, reads = parts
-    found: dict[str, int] = {}
-    for name, stmts in writes.items():
-        axes = {_axis(stmt.args, loop.name) if stmt.kind is Act.ASSIGN else None for stmt in stmts}
-        mine = [(read, index) for read, index in reads if read.name == name]
-        box = variables.get(name)
-        sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
-        if None not in axes:
-            (axis,) = axes if len(axes) == 1 else (None,)
-            if not isinstance(box, StanArray) or box.integer or axis is None:
-                return None
-            if not all(len(index) > axis and _axis(index, loop.name) == axis for _, index in mine):
-                return None
-            found[name] = axis
-        elif (
-            len(sums) == len(stmts)
-            and not isinstance(box, StanArray)
-            and all(any(r is s for s in sums) for r, _ in mine)
-        ):
-            found[name] = SUM
-        else:
-            found[name] = OWN
-    return found
-
-
-def recurrence_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, tuple[int, int]] | None:
+def parts_of(loop: Stmt, variables: Mapping[str, Any]) -> dict[str, tuple[int, int]] | None:
     """For each variable around a loop that its turns assign, the axis along which each turn has its own slice, and how
-    many earlier slices a turn reads; or OWN and 0, of what is handed from turn to turn as a whole. None if turns read
-    other slices, or nothing depends on parameters."""
-    parts = _parts(loop)
-    if parts is None:
-        return None
-    writes, reads = parts
-    found: dict[str, tuple[int, int]] = {}
-    for name, stmts in writes.items():
-        box = variables.get(name)
-        if any(stmt.kind is Act.FOR for stmt in stmts):
-            continue  # of a loop inside
-        axes = {_axis(stmt.args, loop.name) for stmt in stmts}
-        if isinstance(box, StanArray) and (box.integer or (None in axes and box.size > MOST_HANDED_ON)):
-            return None
-        if not isinstance(box, StanArray | float | Tensor | None):
-            return None
-        (axis,) = axes if len(axes) == 1 else (None,)
-        if axis is None or not isinstance(box, StanArray):
-            found[name] = OWN, 0
-            continue
-        lags = [_lag(index, axis, loop.name) for read, index in reads if read.name == name]
-        if any(lag is None for lag in lags):
-            return None
-        found[name] = axis, max((lag for lag in lags if lag is not None), default=0)
-    return found
-
-
-def _parts(loop: Stmt) -> tuple[dict[str, list[Stmt]], list[tuple[Expr, Sequence[Expr]]]] | None:
-    """The assignments of a loop's body to variables around it, by name, and all that it reads; None if it ends early,
-    or depends on data alone."""
+    many earlier slices a turn reads; or, with 0, SUM, of a number to which turns add; or OWN, of what each turn assigns
+    before it reads it, or is handed from turn to turn as a whole. None if turns read other slices, the loop ends early,
+    or nothing depends on parameters."""
     body = [stmt for inner in loop.body for stmt in statements(inner)]
-    if any(stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE, Act.WHILE) for stmt in body):
+    if any(inner.leaves for inner in loop.body) or any(stmt.kind is Act.WHILE for stmt in body):
         return None
     exprs = [expr for stmt in body for expr in expressions(stmt)]
     if all(expr.data for expr in exprs if expr.kind is not ExprKind.CALL or not expr.name.startswith("Index")):
         return None
     local = {stmt.name for stmt in body if stmt.kind is Act.DECLARE}
+    reads = [read for expr in exprs for read in _reads(expr)]
     writes: dict[str, list[Stmt]] = {}
     for stmt in body:
-        if (stmt.kind is Act.ASSIGN and stmt.name not in local) or stmt.kind is Act.FOR:
+        if stmt.kind is Act.ASSIGN and stmt.name not in local:
             writes.setdefault(stmt.name, []).append(stmt)
-    return writes, [read for expr in exprs for read in _reads(expr)]
+    found: dict[str, tuple[int, int]] = {}
+    for name, stmts in writes.items():
+        box, axes = variables.get(name), {_axis(stmt.args, loop.name) for stmt in stmts}
+        mine = [(read, index) for read, index in reads if read.name == name]
+        sums = [stmt.value.args[0] for stmt in stmts if stmt.value is not None and _adds(stmt)]
+        axis = axes.pop() if len(axes) == 1 else None
+        if axis is not None and isinstance(box, StanArray):
+            lags = [_lag(index, axis, loop.name) for _, index in mine]
+            if box.integer or None in lags:
+                return None
+            found[name] = axis, max((lag for lag in lags if lag is not None), default=0)
+        elif len(sums) == len(stmts) and not isinstance(box, StanArray):
+            found[name] = (SUM if all(any(r is s for s in sums) for r, _ in mine) else OWN), 0
+        else:
+            found[name] = OWN, 0
+    return found
 
 
 def _lag(index: Sequence[Expr], axis: int, name: str) -> int | None:

@@ -81,10 +81,6 @@ def _rep_matrix(scope: Any, expr: Expr) -> Value:
 # -- taking apart and joining -----------------------------------------------------------------------------------------
 
 
-def _block(x: Value, i: int, j: int, rows: int, cols: int) -> Value:
-    return take(x, [slice(i - 1, i - 1 + rows), slice(j - 1, j - 1 + cols)])
-
-
 def _reversed(x: Value) -> Value:
     return m.flip(x, axis=0)
 
@@ -108,7 +104,7 @@ def _column_major(x: Value) -> Value:
 
 table(
     rank=_rank, quantile=m.quantile, tail=lambda x, n: take(x, [slice(shape(x)[0] - n, shape(x)[0])]),
-    reverse=_reversed, block=_block, sort_asc=m.sort, sort_desc=lambda x: _reversed(m.sort(x)),
+    reverse=_reversed, sort_asc=m.sort, sort_desc=lambda x: _reversed(m.sort(x)),
     append_array=lambda a, b: concat([a, b]), sort_indices_asc=lambda x: _sort_indices(x, 1),
     sort_indices_desc=lambda x: _sort_indices(x, -1), to_row_vector=_column_major, to_int=int, to_array_2d=lambda x: x,
 )  # fmt: skip

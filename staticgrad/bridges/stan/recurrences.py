@@ -19,31 +19,34 @@ from staticgrad.bridges.stan.batches import (
     LaneValue,
     Slice,
     TurnsDiffer,
-    join_around,
     places_of,
     start_of,
 )
 from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.expressions import boxed
 from staticgrad.bridges.stan.form import Stmt
-from staticgrad.bridges.stan.loops import OWN
 from staticgrad.bridges.stan.values import Value, m, real, shape, tensor
 from staticgrad.graph.graph import Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
-MOST_RUNS = 4  # consecutive turns that take the same branches; of more both sides of branches are run
+MOST_RUNS = 4  # of consecutive turns that take the same branches; of more the loop is unrolled
+MOST_HANDED_ON = 4096  # elements of an array that is handed from turn to turn as a whole
 
 Lags = Mapping[str, tuple[int, int]]
 
 
-def run(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool = False) -> bool:
+def run(scope: Any, loop: Stmt, turns: Any, lags: Lags) -> bool:
     """Run the turns of a loop in a loop of the program; False if that cannot be, and nothing has been done."""
+    handed_on = [scope.variables.get(name) for name, (axis, _) in lags.items() if axis < 0]
+    if not all(_can_be_handed_on(value) for value in handed_on):
+        return False
     try:
-        _scan(scope, loop, turns, lags, select)
+        _scan(scope, loop, turns, lags)
     except TurnsDiffer as differ:
         keys = list(differ.keys)
         ends = [k + 1 for k in range(len(keys) - 1) if keys[k] != keys[k + 1]]
-        if len(ends) >= MOST_RUNS or not ends:
-            return not select and run(scope, loop, turns, lags, True)
+        if not 0 < len(ends) < MOST_RUNS:
+            return False
         for part in np.split(turns, ends):
             scope.in_order(loop, part)
     except (StaticGradError, TypeError, ValueError):
@@ -51,20 +54,23 @@ def run(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool = False) ->
     return True
 
 
-def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
-    join_around(scope, loop, ())
+def _can_be_handed_on(value: Any) -> bool:
+    if isinstance(value, StanArray):
+        return not value.integer and value.size <= MOST_HANDED_ON
+    return isinstance(value, float | Tensor | None)
+
+
+def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags) -> None:
     base = get_default_graph()
     first = [tensor(value) for name, (axis, lag) in lags.items() for value in _first(scope, name, axis, lag, turns)]
 
     def turn(lanes: BatchedTurns, state: Sequence[Tensor]) -> tuple[list[Value], list[Value]]:
         """The state after a turn, and the rows that it gives: slices, then the terms of the log density."""
-        lanes.depth += int(select)
         inner, given = scope.inside(lanes), iter(state)
         inner.variables[loop.name] = LaneValue(np.asarray(turns))
         for name, (axis, lag) in lags.items():
-            if axis == OWN:
-                value = next(given)
-                inner.variables[name] = StanArray(shape(value), False, value) if value.ndim else value
+            if axis < 0:
+                inner.variables[name] = boxed(next(given))
                 continue
             part = start_of(lanes, scope.variables[name], axis)
             before = [StanArray(shape(x), False, x) for x in itertools.islice(given, lag)]
@@ -94,9 +100,8 @@ def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
     scope.add(terms)
     ends, rows = iter(last), iter(slices)
     for name, (axis, lag) in lags.items():
-        if axis == OWN:
-            value = next(ends)
-            scope.variables[name] = StanArray(shape(value), False, value) if value.ndim else value
+        if axis < 0:
+            scope.variables[name] = boxed(next(ends))
             continue
         for _ in range(lag):
             next(ends)
@@ -106,7 +111,7 @@ def _scan(scope: Any, loop: Stmt, turns: Any, lags: Lags, select: bool) -> None:
 def _first(scope: Any, name: str, axis: int, lag: int, turns: Any) -> list[Value]:
     """The part of the state that a variable has before the first turn."""
     value = scope.variables.get(name)
-    if axis == OWN:
+    if axis < 0:
         return [np.nan if value is None else value.whole() if isinstance(value, StanArray) else value]
     rest = (*value.shape[:axis], *value.shape[axis + 1 :])
     places = [int(turns[0]) - 1 - k for k in range(1, lag + 1)]
