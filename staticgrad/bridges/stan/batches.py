@@ -6,7 +6,7 @@ what was declared is batched, as ``sg.vmap`` does. Where turns differ in a branc
 into groups (``TurnsDiffer``); in a branch within a loop of the body both sides are run and selected from. What turns
 assign to arrays around the loop is written there in the end.
 
-A loop is run turn by turn if ``axes_of`` finds that a turn reads what another one assigns.
+A loop is run turn by turn if ``loops`` finds that a turn reads what another one assigns.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt, within
-from staticgrad.bridges.stan.loops import OWN, SUM
+from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt
 from staticgrad.bridges.stan.values import Value, known, m, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
 from staticgrad.graph.graph import Graph, Tensor, around, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 
+SUM, OWN = -1, -2  # in the place of an axis
 MOST_GROUPS = 12  # of turns that differ, beside one for every eight turns
-ASKS_FOR_TERMS = ("target", "FnTarget", "get_lp")
 
 
 class TurnsDiffer(Exception):
@@ -69,7 +68,7 @@ class Slice:
     def part(self, index: Sequence[tuple[str, Any]], turns: Any) -> tuple[StanArray, list[tuple[str, Any]]]:
         """The slice that an index is of, and the rest of the index."""
         (place,) = index[self.axis][1]
-        lag = int(np.max(turns - _by_turn(place)))  # found to be constant by ``recurrence_of``
+        lag = int(np.max(turns - _by_turn(place)))  # found to be constant by ``loops``
         rest = [each for axis, each in enumerate(index) if axis != self.axis]
         return (self.before[lag - 1] if lag else self.box), rest
 
@@ -112,9 +111,7 @@ class BatchedTurns:
 
     def known(self, scope: Any, expr: Expr) -> LaneValue | None:
         """The value of an expression by turn, if it follows from data and the number of the turn alone."""
-        names = _free(expr)
-        if names is None:
-            return None
+        names = expr.reads
         varying = []
         for name in names:
             found = scope.variables.get(name)
@@ -200,22 +197,6 @@ def _by_turn(value: Any) -> Any:
 
 def _in_turn(value: Any, turn: int) -> Any:
     return number(value.data[turn]) if isinstance(value, LaneValue) else value
-
-
-def _free(expr: Expr) -> frozenset[str] | None:
-    """The variables of an expression; None if it reads the log density."""
-    found = _FREE.get(id(expr))
-    if found is None or found[0] is not expr:
-        parts = list(within(expr))
-        reads = any(part.kind is ExprKind.CALL and part.name in ASKS_FOR_TERMS for part in parts)
-        names = None if reads else frozenset(part.name for part in parts if part.kind is ExprKind.NAME)
-        found = _FREE[id(expr)] = expr, names
-        if len(_FREE) > 100_000:
-            _FREE.clear()
-    return found[1]
-
-
-_FREE: dict[int, tuple[Expr, frozenset[str] | None]] = {}
 
 
 # -- running them -----------------------------------------------------------------------------------------------------

@@ -6,22 +6,26 @@ jacobian=True)``): constants cost nothing once they are folded, and models can b
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from staticgrad.base.errors import SourceLine
+import numpy as np
+
+from staticgrad.base.errors import SourceLine, StaticGradError
 from staticgrad.bridges.importer import Dialect, RefusedError, SourceBody
 from staticgrad.bridges.stan import counts, densities, form, functions, making, matrices, multivariate
-from staticgrad.bridges.stan.data import bind
 from staticgrad.bridges.stan.elements import StanArray
 from staticgrad.bridges.stan.evaluation import StanScope
 from staticgrad.bridges.stan.expressions import Unavailable, boxed, copies
-from staticgrad.bridges.stan.form import Act, Expr, ExprKind, StanFunction, StanProgram, Stmt
+from staticgrad.bridges.stan.form import Act, Expr, ExprKind, Sized, StanFunction, StanProgram, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
 from staticgrad.bridges.stan.transforms import Parameters
-from staticgrad.bridges.stan.values import Value, tensor
+from staticgrad.bridges.stan.values import Value, number, tensor
 from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import Array
 
 OPERATORS = {
     "Less__": "<", "Leq__": "<=", "Greater__": ">", "Geq__": ">=", "Equals__": "==", "NEquals__": "!=", "Plus__": "+",
@@ -69,6 +73,48 @@ def _mention(name: str) -> str:
 
 def _blank(found: re.Match[str]) -> str:
     return "\n" * found[0].count("\n")
+
+
+def read_data(data: Any) -> Mapping[str, Any]:
+    """Data by name: a mapping, JSON text, or the path of a JSON file.
+
+    Raises:
+        StaticGradError: it is none of these.
+    """
+    if data is None:
+        return {}
+    if isinstance(data, Mapping):
+        return data
+    if isinstance(data, str) and data.lstrip().startswith("{"):
+        return dict(json.loads(data))
+    if isinstance(data, (str, os.PathLike)):
+        with open(data) as file:
+            return dict(json.load(file))
+    raise StaticGradError(f"stan: expected data as a mapping, JSON text or a path, actual {type(data).__name__}")
+
+
+def bind(data: Mapping[str, Any], name: str, sized: Sized, sizes: tuple[int, ...]) -> Any:
+    """The value of a variable of the data: a number, or an array of the declared sizes.
+
+    Raises:
+        StaticGradError: it is missing, or of another shape or kind.
+    """
+    if name not in data:
+        raise StaticGradError(f"stan: the data have no {name!r}, which the program declares")
+    if "Complex" in sized.base + sized.element or "Tuple" in sized.base + sized.element + sized.raw:
+        raise StaticGradError(f"stan: {name}: complex numbers and tuples are not converted")
+    try:
+        found: Array = np.asarray(data[name], np.float64)
+    except (TypeError, ValueError):
+        raise StaticGradError(f"stan: {name}: expected numbers in an array of the shape {sizes}") from None
+    if found.size != int(np.prod(sizes, dtype=np.int64)) or (found.ndim > 1 and found.size and found.shape != sizes):
+        raise StaticGradError(f"stan: {name}: expected the shape {sizes}, actual {found.shape}")
+    if sized.integer:
+        whole = found.astype(np.int64)
+        if not np.array_equal(whole, found):
+            raise StaticGradError(f"stan: {name}: expected integers")
+        found = whole
+    return number(found.reshape(sizes))
 
 
 class Model:

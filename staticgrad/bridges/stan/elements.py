@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.base.errors import StaticGradError
 from staticgrad.base.frozen import frozen
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.values import (
@@ -32,8 +33,6 @@ from staticgrad.bridges.stan.values import (
 )
 from staticgrad.graph.graph import Graph, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
-
-FEWEST_KEPT = 8  # elements of what is kept, for the next read may be of the same ones and others after them
 
 
 @frozen(eq=False)
@@ -57,7 +56,7 @@ class StanArray:
         self.value = np.full(self.shape, fill) if value is None else self._own(value)
         self._pieces: list[Value] | None = None  # flat; None: ``value`` is whole
         self._owner = self._place = np.zeros(0, np.int64)
-        self._joined: Value = None
+        self.state = object()  # another one after each assignment; a copy has the same
         self._last: _JoinedElements | None = None  # what was read last
 
     @property
@@ -68,26 +67,26 @@ class StanArray:
     def unassigned(cls, sizes: Sequence[int], integer: bool) -> StanArray:
         """An array whose elements may be read only after they are assigned."""
         made = cls(sizes, integer)
-        count = math.prod(made.shape)
-        made._pieces, made._owner, made._place = [None], np.zeros(count, np.int64), np.arange(count)
+        made._start(None)
         return made
+
+    def _start(self, piece: Value) -> None:
+        """Let all elements come from one piece."""
+        self._pieces, self._last = [piece], None
+        self._owner, self._place = np.zeros(self.size, np.int64), np.arange(self.size)
 
     def assigned(self) -> tuple[Any, Value]:
         """The numbers of the elements of an ``unassigned`` array that were assigned, and their values, flat."""
         whole = self._pieces is None or self._pieces[0] is not None
-        at = np.arange(math.prod(self.shape)) if whole else np.flatnonzero(self._owner)
+        at = np.arange(self.size) if whole else np.flatnonzero(self._owner)
         return at, self.join(at)
 
     def put(self, at: Any, value: Value) -> None:
         """Assign the elements with these numbers."""
         if at.size:
-            flat = StanArray((math.prod(self.shape),), self.integer, reshape(self.whole(), (-1,)))
+            flat = StanArray((self.size,), self.integer, reshape(self.whole(), (-1,)))
             flat.write([at], value)
-            self.value, self._pieces, self._joined = reshape(flat.whole(), self.shape), None, None
-
-    def shares(self, other: StanArray) -> bool:
-        """True if both are one value as a whole."""
-        return self._pieces is None and other._pieces is None and self.value is other.value
+            self.write([], reshape(flat.whole(), self.shape))
 
     def copy(self) -> StanArray:
         """An array of its own that now holds the same."""
@@ -107,9 +106,7 @@ class StanArray:
         """The array."""
         if self._pieces is None:
             return self.value
-        if self._joined is None:
-            self._joined = reshape(self.join(np.arange(math.prod(self.shape))), self.shape)
-        return self._joined
+        return reshape(self.join(np.arange(self.size)), self.shape)
 
     def read(self, index: Sequence[Index]) -> Value:
         """The elements at an index of the first axes."""
@@ -123,7 +120,7 @@ class StanArray:
 
     def write(self, index: Sequence[Index], value: Value) -> None:
         """Assign elements."""
-        self._joined = None
+        self.state = object()
         if all(isinstance(each, slice) and each == slice(None) for each in index):
             self.value, self._pieces = self._own(value), None
             return
@@ -134,15 +131,14 @@ class StanArray:
                 np.put(self.value, self.flat(index), np.broadcast_to(value, np.shape(self.flat(index))))
             return
         if self._pieces is None:
-            count = math.prod(self.shape)
-            self._pieces, self._last = [reshape(self.value, (count,))], None
-            self._owner, self._place = np.zeros(count, np.int64), np.arange(count)
+            self._start(reshape(self.value, (self.size,)))
+        pieces = self.pieces()
         at = self.flat(index)
         many = not isinstance(at, INTS)
-        self._owner[at] = len(self._pieces)
+        self._owner[at] = len(pieces)
         if many:
             self._place[at] = np.arange(at.size).reshape(at.shape)
-        self._pieces.append(reshape(spread(real(value), at.shape), (-1,)) if many else real(value))
+        pieces.append(reshape(spread(real(value), at.shape), (-1,)) if many else real(value))
 
     def flat(self, index: Sequence[Index]) -> Any:
         """The numbers of elements in row-major order: one, or an array of the shape that the index selects."""
@@ -151,7 +147,7 @@ class StanArray:
             for each, count in zip(index, self.shape):
                 found = found * count + int(each)
             return found
-        return np.asarray(take(np.arange(math.prod(self.shape)).reshape(self.shape), index))
+        return np.asarray(take(np.arange(self.size).reshape(self.shape), index))
 
     @property
     def known(self) -> bool:
@@ -176,10 +172,7 @@ class StanArray:
     def join(self, at: Any) -> Value:
         """The elements with these numbers, flat."""
         if self._pieces is None:
-            flat = reshape(self.value, (-1,))
-            return (
-                flat if shape(flat) == at.shape and np.array_equal(at, np.arange(at.size)) else take(flat, [_run(at)])
-            )
+            return take(reshape(self.value, (-1,)), [_run(at)])
         before = self._last
         count = 0 if before is None or before.graph is not get_default_graph() else before.at.size
         if before is not None and 0 < at.size <= count and self._stands(before, at):
@@ -188,7 +181,7 @@ class StanArray:
             found = concat([before.value, self._join(at[count:])])
         else:
             found = self._join(at)
-        if isinstance(found, Tensor) and at.size >= FEWEST_KEPT:
+        if isinstance(found, Tensor):
             self._last = _JoinedElements(get_default_graph(), at, self._owner[at], self._place[at], found)
         return found
 
@@ -227,3 +220,38 @@ class StanArray:
 def _run(at: Any) -> Index:
     """Numbers as a slice, if they are consecutive."""
     return slice(int(at[0]), int(at[0]) + at.size) if at.size and np.array_equal(at, at[0] + np.arange(at.size)) else at
+
+
+def within(index: Sequence[tuple[str, Any]], sizes: Sequence[int], name: Any) -> list[Index]:
+    """Stan's index of the first axes of an array, from 1 on, as NumPy's.
+
+    Raises:
+        StaticGradError: it is out of range.
+    """
+    if len(index) > len(sizes):
+        raise StaticGradError(f"stan: {name} has {len(sizes)} axes, the index {len(index)}")
+    found: list[Index] = []
+    for (kind, args), count in zip(index, sizes):
+        at: Index = slice(None)
+        low, high = 1, count
+        if kind == "IndexSingle" and np.ndim(args[0]) == 0:
+            low = high = int(args[0])
+            at = low - 1
+        elif kind in ("IndexSingle", "IndexMulti"):
+            numbers = np.asarray(args[0], np.int64)
+            low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (1, count)
+            at = _run(numbers - 1)
+        elif kind in ("IndexUpfrom", "IndexDownfrom", "IndexBetween"):
+            low = 1 if kind == "IndexDownfrom" else int(args[0])
+            high = count if kind == "IndexUpfrom" else int(args[-1])
+            at = slice(low - 1, high)
+            if low > high:
+                at, low, high = slice(0, 0), 1, count
+        elif kind != "IndexAll":
+            raise RefusedError(f"an index of the kind {kind}")
+        if low < 1 or high > count:
+            raise StaticGradError(
+                f"stan: an index of {name} is out of range: expected 1 to {count}, actual {low} to {high}"
+            )
+        found.append(at)
+    return found

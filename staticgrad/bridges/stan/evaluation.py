@@ -15,14 +15,13 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan import batches, recurrences
+from staticgrad.bridges.stan import batches
 from staticgrad.bridges.stan.batches import LaneValue, Slice
-from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, boxed, copies, some
+from staticgrad.bridges.stan.elements import StanArray, within
+from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, boxed, copies
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
-from staticgrad.bridges.stan.indices import within
-from staticgrad.bridges.stan.loops import parts_of
-from staticgrad.bridges.stan.values import Value, known, shape, where
+from staticgrad.bridges.stan.loops import parts_of, scan
+from staticgrad.bridges.stan.values import Value, known, shape, some, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -144,7 +143,7 @@ class StanScope(Expressions):
         """Run turns of a loop in a loop of the program if they make a recurrence, else one after the other."""
         if self.batches and self.lanes is None and len(turns) >= FEWEST_SCANNED:
             parts = parts_of(stmt, self.variables)
-            if parts is not None and recurrences.run(self, stmt, turns, parts):
+            if parts is not None and scan(self, stmt, turns, parts):
                 return
         self.turns(stmt, turns)
 
@@ -265,6 +264,6 @@ def _merged(holds: Tensor, a: Any, b: Any) -> Any:
         raise RefusedError("a branch on a parameter assigns what differs between turns")
     if not isinstance(a, StanArray):
         return a if known(a, b) and a == b else where(holds, a, b)
-    if a.shares(b) or (known(a.whole(), b.whole()) and np.array_equal(a.whole(), b.whole(), equal_nan=True)):
+    if a.state is b.state or (known(a.whole(), b.whole()) and np.array_equal(a.whole(), b.whole(), equal_nan=True)):
         return a
     return StanArray(a.shape, a.integer, where(holds, a.whole(), b.whole()))

@@ -13,11 +13,10 @@ import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.batches import BatchedTurns, LaneValue, Slice
-from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.elements import StanArray, within
 from staticgrad.bridges.stan.form import Expr, ExprKind, Leaf, StanFunction, Stmt
-from staticgrad.bridges.stan.indices import within
 from staticgrad.bridges.stan.table import FUNCTIONS, refused
-from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, tensor, where
+from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, some, tensor, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -167,10 +166,7 @@ class Expressions:
         if base.kind is ExprKind.NAME:
             found = self.variables.get(base.name)
             if isinstance(found, Slice):
-                assert self.lanes is not None
-                found, index = found.part(index, self.lanes.turns)
-                if not index:
-                    return found.whole()
+                found, index = found.part(index, some(self.lanes).turns)
             else:
                 found = self.variable(base.name)
             if isinstance(found, StanArray):
@@ -228,11 +224,6 @@ class Expressions:
     def run(self, stmts: Sequence[Stmt]) -> None:
         """Run statements; ``StanScope`` does."""
         raise NotImplementedError
-
-
-def some(value: Any) -> Any:
-    assert value is not None
-    return value
 
 
 def boxed(value: Value, integer: bool | None = None) -> Any:

@@ -31,6 +31,7 @@ from staticgrad.base.frozen import frozen
 
 T = TypeVar("T")
 HEADER = "STANLI2:"
+ASKS_FOR_TERMS = ("target", "FnTarget", "get_lp")
 
 
 class Leaf(enum.IntEnum):
@@ -68,6 +69,7 @@ class Expr:
     data: bool  # True if it depends on no parameter
     library: int  # of a function: 0 Stan's, 1 the compiler's, 2 the user's
     raw: str
+    reads: frozenset[str] = frozenset()  # its variables, and ``target`` where it asks for the log density
 
     def __str__(self) -> str:
         return self.name if self.kind in (ExprKind.NAME, ExprKind.CALL) else self.kind.name.lower()
@@ -192,12 +194,13 @@ def _leaves(stmt: Stmt) -> bool:
     return stmt.kind in (Act.RETURN, Act.BREAK, Act.CONTINUE) or any(inner.leaves for inner in stmt.body)
 
 
-def _made(kind: ExprKind, name: str, value: int = 0, args: tuple[Expr, ...] = ()) -> Expr:
-    return Expr(kind, name, value, args, Leaf.INT, 0, True, 0, "")
+def _reads(kind: ExprKind, name: str, args: tuple[Expr, ...]) -> frozenset[str]:
+    own = {name} if kind is ExprKind.NAME else {"target"} if name in ASKS_FOR_TERMS else set()
+    return frozenset(own).union(*(arg.reads for arg in args))
 
 
 def _call(name: str, *args: Expr) -> Expr:
-    return _made(ExprKind.CALL, name, 0, args)
+    return Expr(ExprKind.CALL, name, 0, args, Leaf.INT, 0, True, 0, "", _reads(ExprKind.CALL, name, args))
 
 
 def _between(first: Expr, count: Expr) -> Expr:
@@ -208,7 +211,7 @@ def _single(at: Expr) -> Expr:
     return _call("IndexSingle", at)
 
 
-ONE = _made(ExprKind.INT, "", 1)
+ONE = Expr(ExprKind.INT, "", 1, (), Leaf.INT, 0, True, 0, "")
 # Functions that take a part of an array, as the indices that they stand for.
 PARTS: dict[str, Callable[..., tuple[Expr, ...]]] = {
     "col": lambda j: (_call("IndexAll"), _single(j)),
@@ -276,7 +279,7 @@ class _FormReader:
         self.byte()  # whether the value was promoted
         if kind is ExprKind.CALL and name in PARTS:
             kind, name, args = ExprKind.INDEXED, "", (args[0], *PARTS[name](*args[1:]))
-        return Expr(kind, name, value, args, leaf, depth, data, library, self.text())
+        return Expr(kind, name, value, args, leaf, depth, data, library, self.text(), _reads(kind, name, args))
 
     def sized(self) -> Sized:
         return Sized(self.text(), self.exprs(), self.text(), self.text())

@@ -21,9 +21,8 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.base.types import dtype_of
-from staticgrad.bridges.stan import data as stan_data
 from staticgrad.bridges.stan import form
-from staticgrad.bridges.stan.conversion import Model, StanDialect
+from staticgrad.bridges.stan.conversion import Model, StanDialect, read_data
 from staticgrad.bridges.stan.values import shape, tensor
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.graph.graph import Graph
@@ -56,7 +55,7 @@ def compile(code_or_path: str | os.PathLike[str], data: Any = None) -> StanModel
         >>> trace = nutpie.sample(model, seed=1)  # doctest: +SKIP
     """
     text, code, file = _form_of(code_or_path)
-    given = stan_data.read(data)
+    given = read_data(data)
     return StanModel(Model(form.read(text), given, StanDialect(code, file)), (text, code, file), given)
 
 

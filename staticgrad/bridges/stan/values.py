@@ -31,6 +31,12 @@ def known(*values: Value) -> bool:
     return not any(isinstance(value, Tensor) for value in values)
 
 
+def some(value: Any) -> Any:
+    """A value that is not None."""
+    assert value is not None
+    return value
+
+
 def number(value: Value) -> Value:
     """A known value of one element as a Python number, so that it is weak."""
     return value.item() if not isinstance(value, Tensor) and np.ndim(value) == 0 and hasattr(value, "item") else value
@@ -160,7 +166,7 @@ def take(value: Value, index: Sequence[Index]) -> Value:
             axis += not isinstance(each, INTS)
         return number(value)
     basic = [slice(None) if isinstance(each, np.ndarray) else each for each in index]
-    if not all(isinstance(each, slice) and each == slice(None) for each in basic):
+    if not all(isinstance(each, slice) and each in (slice(None), slice(0, n)) for each, n in zip(basic, shape(value))):
         value = value[tuple(basic)]
     axis = 0
     for each in index:
