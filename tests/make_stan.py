@@ -22,7 +22,7 @@ import stanli
 
 FOLDER = Path(__file__).parent / "data" / "stan"
 POINTS = 3
-REFUSED = ("lotka_volterra", "parameter_loop")  # here, not by stanli
+REFUSED = ("lotka_volterra", "parameter_break", "parameter_loop")  # here, not by stanli
 
 
 def keeping_constants(text: str) -> str:

@@ -213,7 +213,7 @@ class StanScope(Expressions):
         if any(isinstance(end, Returned) for end in ends) or not (
             self.only_turn or all(end is None or end.again for end in ends)
         ):
-            raise RefusedError("a branch on a parameter leaves a loop or a function", stmt)
+            raise RefusedError("a branch on a parameter leaves a loop or a function", stmt.value)
 
     def _act(self, stmt: Stmt) -> None:
         match stmt.name:
