@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.errors import StaticGradError
-from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.elements import StanArray, boxed
 from staticgrad.bridges.stan.form import Expr, ExprKind, Stmt
 from staticgrad.bridges.stan.values import Value, known, m, number, real, reshape, shape, tensor
 from staticgrad.compiler.autodiff.batching import Examples
@@ -132,11 +132,7 @@ class BatchedTurns:
         plain = scope.plain({name: scope.variables.get(name) for name in names if name in scope.variables})
         values = []
         for turn in range(len(self.turns)):
-            for name, value in varying:
-                each = value.data[turn]
-                plain.variables[name] = (
-                    StanArray(each.shape, each.dtype.kind in "iu", each) if np.ndim(each) else number(each)
-                )
+            plain.variables.update((name, boxed(value.data[turn])) for name, value in varying)
             values.append(plain.value(expr))
         if not known(*values):
             return None

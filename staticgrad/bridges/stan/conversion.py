@@ -17,9 +17,9 @@ import numpy as np
 from staticgrad.base.errors import SourceLine, StaticGradError
 from staticgrad.bridges.importer import Dialect, RefusedError, SourceBody
 from staticgrad.bridges.stan import counts, densities, form, functions, making, matrices, multivariate
-from staticgrad.bridges.stan.elements import StanArray
+from staticgrad.bridges.stan.elements import StanArray, boxed
 from staticgrad.bridges.stan.evaluation import StanScope
-from staticgrad.bridges.stan.expressions import Unavailable, boxed, copies
+from staticgrad.bridges.stan.expressions import Unavailable, copies
 from staticgrad.bridges.stan.form import Act, Expr, ExprKind, Sized, StanFunction, StanProgram, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, REFUSED, refused
 from staticgrad.bridges.stan.transforms import Parameters

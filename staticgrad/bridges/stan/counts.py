@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
-from staticgrad.bridges.stan.densities import (
-    Formula,
-    bernoulli_logit,
-    binomial_logit,
-    neg_binomial_2_log,
-    normal,
-    poisson_log,
-    summed,
-)
+from staticgrad.bridges.stan.densities import LOG_DENSITIES, LOG_PROBABILITIES, Formula, summed
 from staticgrad.bridges.stan.functions import log_diff_exp, log_inv_logit, log_softmax
 from staticgrad.bridges.stan.table import table
 from staticgrad.bridges.stan.values import Value, concat, known, m, ndim, real, reshape, shape, size, take
@@ -119,10 +111,10 @@ def _glm(formula: Formula) -> Formula:
     return glm
 
 
-table(
-    bernoulli_logit_glm_lpmf=_glm(bernoulli_logit), poisson_log_glm_lpmf=_glm(poisson_log),
-    normal_id_glm_lpdf=_glm(normal), neg_binomial_2_log_glm_lpmf=_glm(neg_binomial_2_log),
-    binomial_logit_glm_lpmf=lambda n, count, x, alpha, beta: summed(binomial_logit)(
-        n, count, m.matmul(x, beta) + alpha
-    ),
-)  # fmt: skip
+def _binomial_glm(n: Value, count: Value, x: Value, alpha: Value, beta: Value) -> Value:
+    return summed(LOG_PROBABILITIES["binomial_logit"])(n, count, m.matmul(x, beta) + alpha)
+
+
+for _name in ("bernoulli_logit", "poisson_log", "neg_binomial_2_log"):
+    table(**{f"{_name}_glm_lpmf": _glm(LOG_PROBABILITIES[_name])})
+table(normal_id_glm_lpdf=_glm(LOG_DENSITIES["normal"]), binomial_logit_glm_lpmf=_binomial_glm)

@@ -42,21 +42,27 @@ def inside(condition: Value, value: Value) -> Value:
     return where(condition, value, -math.inf)
 
 
-def scaled(standard: Formula) -> Formula:
-    """The log density of a location and a scale, of the one at 0 and 1, which further parameters stand in front of."""
+def standardised(standard: Formula) -> Formula:
+    """The function of a location and a scale, the last parameters, of one at 0 and 1."""
 
     def formula(y: Value, *parameters: Value) -> Value:
         *shapes, mu, sigma = parameters
-        return standard((y - mu) / sigma, *shapes) - m.log(sigma)
+        return standard((y - mu) / sigma, *shapes)
 
     return formula
+
+
+def scaled(standard: Formula) -> Formula:
+    """The log density of a location and a scale, of the one at 0 and 1."""
+    at = standardised(standard)
+    return lambda y, *parameters: at(y, *parameters) - m.log(parameters[-1])
 
 
 def _standard_normal(z: Value) -> Value:
     return -0.5 * z * z - HALF_LOG_TAU
 
 
-normal = scaled(_standard_normal)
+_normal = scaled(_standard_normal)
 
 
 def _student(z: Value, nu: Value) -> Value:
@@ -100,10 +106,10 @@ def _log_logistic(y: Value, alpha: Value, beta: Value) -> Value:
 
 
 LOG_DENSITIES: Mapping[str, Formula] = {
-    "normal": normal,
+    "normal": _normal,
     "std_normal": _standard_normal,
-    "lognormal": lambda y, mu, sigma: normal(m.log(y), mu, sigma) - m.log(y),
-    "skew_normal": lambda y, xi, omega, alpha: normal(y, xi, omega) + LOG_2 + m.log_ndtr(alpha * ((y - xi) / omega)),
+    "lognormal": lambda y, mu, sigma: _normal(m.log(y), mu, sigma) - m.log(y),
+    "skew_normal": lambda y, xi, omega, alpha: _normal(y, xi, omega) + LOG_2 + m.log_ndtr(alpha * ((y - xi) / omega)),
     "exp_mod_normal": _exp_mod_normal,
     "student_t": scaled(_student),
     "cauchy": scaled(lambda z: -LOG_PI - m.log1p(z * z)),
@@ -130,15 +136,15 @@ LOG_DENSITIES: Mapping[str, Formula] = {
 }  # fmt: skip
 
 
-def bernoulli_logit(n: Value, alpha: Value) -> Value:
+def _bernoulli_logit(n: Value, alpha: Value) -> Value:
     return -m.softplus((1.0 - 2.0 * n) * alpha)
 
 
-def binomial_logit(n: Value, count: Value, alpha: Value) -> Value:
+def _binomial_logit(n: Value, count: Value, alpha: Value) -> Value:
     return lchoose(count, n) - n * m.softplus(-alpha) - (count - n) * m.softplus(alpha)
 
 
-def poisson_log(n: Value, alpha: Value) -> Value:
+def _poisson_log(n: Value, alpha: Value) -> Value:
     return n * alpha - m.exp(alpha) - m.lgamma(n + 1.0)
 
 
@@ -151,22 +157,22 @@ def _neg_binomial_2(n: Value, mu: Value, phi: Value) -> Value:
     return _failures(n, phi) + m.xlogy(n, mu) - phi * m.log1p(mu / phi) - n * m.log(mu + phi)
 
 
-def neg_binomial_2_log(n: Value, eta: Value, phi: Value) -> Value:
+def _neg_binomial_2_log(n: Value, eta: Value, phi: Value) -> Value:
     log_phi = m.log(phi)
     return _failures(n, phi) + n * eta - phi * m.softplus(eta - log_phi) - n * m.logaddexp(eta, log_phi)
 
 
 LOG_PROBABILITIES: Mapping[str, Formula] = {
     "bernoulli": lambda n, theta: where(n > 0, m.log(theta), m.log1p(-theta)),
-    "bernoulli_logit": bernoulli_logit,
+    "bernoulli_logit": _bernoulli_logit,
     "binomial": lambda n, count, theta: lchoose(count, n) + m.xlogy(n, theta) + m.xlog1py(count - n, -theta),
-    "binomial_logit": binomial_logit,
+    "binomial_logit": _binomial_logit,
     "beta_binomial": lambda n, count, a, b: lchoose(count, n) + m.betaln(n + a, count - n + b) - m.betaln(a, b),
     "poisson": lambda n, rate: m.xlogy(n, rate) - rate - m.lgamma(n + 1.0),
-    "poisson_log": poisson_log,
+    "poisson_log": _poisson_log,
     "neg_binomial": lambda n, alpha, beta: _failures(n, alpha) - alpha * m.log1p(1.0 / beta) - n * m.log1p(beta),
     "neg_binomial_2": _neg_binomial_2,
-    "neg_binomial_2_log": neg_binomial_2_log,
+    "neg_binomial_2_log": _neg_binomial_2_log,
     "hypergeometric": lambda n, draws, a, b: lchoose(a, n) + lchoose(b, draws - n) - lchoose(a + b, draws),
     "discrete_range": lambda n, low, high: inside(m.logical_and(n >= low, n <= high), -m.log(high - low + 1.0)),
 }  # fmt: skip
@@ -178,16 +184,7 @@ Pair = tuple[Formula, Formula]
 
 def _symmetric(log_cdf: Formula) -> Pair:
     """The pair of a family of a location and a scale, of the one at 0 and 1, which is symmetric."""
-
-    def below(y: Value, *parameters: Value) -> Value:
-        *shapes, mu, sigma = parameters
-        return log_cdf((y - mu) / sigma, *shapes)
-
-    def above(y: Value, *parameters: Value) -> Value:
-        *shapes, mu, sigma = parameters
-        return log_cdf(-(y - mu) / sigma, *shapes)
-
-    return below, above
+    return standardised(log_cdf), standardised(lambda z, *shapes: log_cdf(-z, *shapes))
 
 
 def _from_complement(complement: Formula) -> Pair:
@@ -210,10 +207,6 @@ def _student_cdf(z: Value, nu: Value) -> Value:
 
 
 _NORMAL = _symmetric(m.log_ndtr)
-_GUMBEL, _FRECHET = (
-    lambda y, mu, beta: -m.exp(-(y - mu) / beta),
-    lambda y, alpha, sigma: -m.pow(y / sigma, -alpha),
-)
 LOG_TAILS: Mapping[str, Pair] = {
     "normal": _NORMAL,
     "std_normal": (m.log_ndtr, lambda y: m.log_ndtr(-y)),
@@ -227,8 +220,8 @@ LOG_TAILS: Mapping[str, Pair] = {
     "rayleigh": _from_complement(lambda y, sigma: -0.5 * (y / sigma) * (y / sigma)),
     "pareto": _from_complement(lambda y, low, alpha: alpha * (m.log(low) - m.log(y))),
     "pareto_type_2": _from_complement(lambda y, mu, scale, alpha: -alpha * m.log1p((y - mu) / scale)),
-    "gumbel": _from_complement(_GUMBEL)[::-1],
-    "frechet": _from_complement(_FRECHET)[::-1],
+    "gumbel": _from_complement(lambda y, mu, beta: -m.exp(-(y - mu) / beta))[::-1],
+    "frechet": _from_complement(lambda y, alpha, sigma: -m.pow(y / sigma, -alpha))[::-1],
     "uniform": _tails(lambda y, low, high: (y - low) / (high - low), lambda y, low, high: (high - y) / (high - low)),
     "gamma": _tails(lambda y, a, b: m.gammainc(a, b * y), lambda y, a, b: m.gammaincc(a, b * y)),
     "inv_gamma": _tails(lambda y, a, b: m.gammaincc(a, b / y), lambda y, a, b: m.gammainc(a, b / y)),

@@ -22,6 +22,7 @@ from staticgrad.bridges.stan.values import (
     Value,
     concat,
     known,
+    ndim,
     number,
     real,
     reshape,
@@ -29,10 +30,8 @@ from staticgrad.bridges.stan.values import (
     spread,
     stack,
     take,
-    tensor,
 )
 from staticgrad.graph.graph import Graph, Tensor, get_default_graph
-from staticgrad.graph.optable import FUNCTIONS as o
 
 
 @frozen(eq=False)
@@ -192,34 +191,35 @@ class StanArray:
 
     def _join(self, at: Any) -> Value:
         """The elements with these numbers, joined of their pieces."""
+        if not at.size:
+            return np.zeros(0)
         owner, place = self._owner[at], self._place[at]
         order = np.argsort(owner, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if at.size else []
+        groups = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
         groups.sort(key=lambda group: int(group[0]))  # pieces in the order in which they are met
         pieces = [self._piece(owner[group[0]]) for group in groups]
         if len(groups) == at.size and all(shape(piece) == () for piece in pieces):
             return stack(pieces)
-        parts: list[Value] = []
-        position, start = np.empty(at.size, np.int64), 0
-        for mine, piece in zip(groups, pieces):
-            if shape(piece) == ():
-                part, places = reshape(piece, (1,)), np.zeros(mine.size, np.int64)
-            elif known(piece):
-                part, places = np.asarray(piece)[place[mine]], np.arange(mine.size)
-            else:
-                part, places = piece, place[mine]
-            position[mine] = start + places
-            start += shape(part)[0]
-            parts.append(part)
-        if known(*parts):
-            return np.concatenate(parts)[position] if parts else np.zeros(0)
-        joined = tensor(parts[0]) if len(parts) == 1 else o.concat([tensor(part) for part in parts])
-        return joined if start == len(at) and np.array_equal(position, np.arange(start)) else o.take(joined, position)
+        parts = [
+            spread(piece, group.shape) if shape(piece) == () else take(piece, [_run(place[group])])
+            for group, piece in zip(groups, pieces)
+        ]
+        position = np.empty(at.size, np.int64)
+        position[np.concatenate(groups)] = np.arange(at.size)
+        return take(concat(parts), [_run(position)])
 
 
 def _run(at: Any) -> Index:
     """Numbers as a slice, if they are consecutive."""
     return slice(int(at[0]), int(at[0]) + at.size) if at.size and np.array_equal(at, at[0] + np.arange(at.size)) else at
+
+
+def boxed(value: Value, integer: bool | None = None) -> Any:
+    """What a variable of a value holds: an array of elements, or a number."""
+    if not isinstance(value, (Tensor, np.ndarray)) or not ndim(value):
+        return number(value)
+    whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    return StanArray(shape(value), whole if integer is None else integer, value)
 
 
 def within(index: Sequence[tuple[str, Any]], sizes: Sequence[int], name: Any) -> list[Index]:

@@ -17,8 +17,8 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan import batches
 from staticgrad.bridges.stan.batches import LaneValue, Slice
-from staticgrad.bridges.stan.elements import StanArray, within
-from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, boxed, copies
+from staticgrad.bridges.stan.elements import StanArray, boxed, within
+from staticgrad.bridges.stan.expressions import DrawnError, Expressions, Returned, Unavailable, copies
 from staticgrad.bridges.stan.form import Act, Constraint, Sized, Stmt
 from staticgrad.bridges.stan.loops import parts_of, scan
 from staticgrad.bridges.stan.values import Value, known, shape, some, where
@@ -45,8 +45,11 @@ class StanScope(Expressions):
     def run(self, stmts: Sequence[Stmt]) -> None:
         for at, stmt in enumerate(stmts):
             try:
-                if stmt.leaves and stmt.body:  # what is left is skipped where the statement leaves
-                    self._leaving(stmt, stmts[at + 1 :])
+                if stmt.leaves and stmt.kind is Act.IF:
+                    self._if(stmt, stmts[at + 1 :])  # what follows is run by the sides that do not leave
+                    return
+                if stmt.leaves and stmt.kind in (Act.BLOCK, Act.LIST):
+                    self.run((*stmt.body, *stmts[at + 1 :]))
                     return
                 self._run(stmt)
             except RefusedError as error:
@@ -54,13 +57,6 @@ class StanScope(Expressions):
                     raise
                 for name in assigned(stmt):
                     self.variables[name] = Unavailable(error.reason, isinstance(error, DrawnError))
-
-    def _leaving(self, stmt: Stmt, rest: Sequence[Stmt]) -> None:
-        """Run a branch or a block that may leave a loop or a function, and what follows it."""
-        if stmt.kind is Act.IF:
-            self._if(stmt, rest)
-        else:
-            self.run((*stmt.body, *rest))
 
     def _run(self, stmt: Stmt) -> None:
         match stmt.kind:
@@ -112,10 +108,10 @@ class StanScope(Expressions):
             self.variables[stmt.name] = value
             return
         if not stmt.args:
-            held = isinstance(old, StanArray)
-            if held and old.shape != shape(value) and 0 not in old.shape:  # empty: results of inlined functions
-                raise StaticGradError(f"stan: {stmt.name}: expected the shape {old.shape}, actual {shape(value)}")
-            self.variables[stmt.name] = boxed(value, held and old.integer)
+            sizes = old.shape if isinstance(old, StanArray) else shape(value)
+            if sizes != shape(value) and 0 not in sizes:  # empty: results of inlined functions
+                raise StaticGradError(f"stan: {stmt.name}: expected the shape {sizes}, actual {shape(value)}")
+            self.variables[stmt.name] = boxed(value, isinstance(old, StanArray) and old.integer)
             return
         if isinstance(old, Unavailable):
             return
@@ -149,23 +145,24 @@ class StanScope(Expressions):
 
     def turns(self, stmt: Stmt, numbers: Any) -> None:
         """Run turns of a loop one after the other."""
-        outer, self.only_turn = self.only_turn, len(numbers) == 1
         if self.lanes is not None:
             self.lanes.depth += 1
         for turn in numbers:
             self.variables[stmt.name] = int(turn)
-            if not self._goes_on(stmt):
+            if not self._goes_on(stmt, len(numbers) == 1):
                 break
-        self.only_turn = outer
         if self.lanes is not None:
             self.lanes.depth -= 1
 
-    def _goes_on(self, loop: Stmt) -> bool:
+    def _goes_on(self, loop: Stmt, only_turn: bool = False) -> bool:
         """Run the body of a loop; False if it leaves the loop."""
+        outer, self.only_turn = self.only_turn, only_turn
         try:
             self.run(loop.body)
         except _Left as left:
             return left.again
+        finally:
+            self.only_turn = outer
         return True
 
     def _while(self, stmt: Stmt) -> None:

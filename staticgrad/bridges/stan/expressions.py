@@ -13,10 +13,10 @@ import numpy as np
 
 from staticgrad.bridges.importer import RefusedError
 from staticgrad.bridges.stan.batches import BatchedTurns, LaneValue, Slice
-from staticgrad.bridges.stan.elements import StanArray, within
+from staticgrad.bridges.stan.elements import StanArray, boxed, within
 from staticgrad.bridges.stan.form import Expr, ExprKind, Leaf, StanFunction, Stmt
 from staticgrad.bridges.stan.table import FUNCTIONS, refused
-from staticgrad.bridges.stan.values import Value, known, m, ndim, number, shape, some, tensor, where
+from staticgrad.bridges.stan.values import Value, known, m, ndim, some, tensor, where
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -224,14 +224,6 @@ class Expressions:
     def run(self, stmts: Sequence[Stmt]) -> None:
         """Run statements; ``StanScope`` does."""
         raise NotImplementedError
-
-
-def boxed(value: Value, integer: bool | None = None) -> Any:
-    """What a variable of a value holds: an array of elements, or a number."""
-    if not isinstance(value, (Tensor, np.ndarray)) or not ndim(value):
-        return number(value)
-    whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
-    return StanArray(shape(value), whole if integer is None else integer, value)
 
 
 def copies(variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ import numpy as np
 
 from staticgrad.base.errors import StaticGradError
 from staticgrad.bridges.stan.batches import OWN, SUM, BatchedTurns, LaneValue, Slice, TurnsDiffer, places_of, start_of
-from staticgrad.bridges.stan.elements import StanArray
-from staticgrad.bridges.stan.expressions import boxed
+from staticgrad.bridges.stan.elements import StanArray, boxed
 from staticgrad.bridges.stan.form import Act, Expr, ExprKind, Stmt, expressions, statements
 from staticgrad.bridges.stan.values import Value, m, real, shape, tensor
 from staticgrad.graph.graph import Tensor, get_default_graph

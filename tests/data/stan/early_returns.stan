@@ -15,6 +15,25 @@ functions {
     away = -away;
     return 0.1 * away;
   }
+  real deep(real x, int k);
+  real deep(real x, int k) {
+    for (i in 1 : 4) {
+      if (i > k)
+        return bent(x) * i;
+    }
+    return deep(x, k - 2);
+  }
+  real steps(real x) {
+    int k = 0;
+    while (k < 5) {
+      k += 1;
+      if (k == 3)
+        break;
+    }
+    if (x > 1)
+      return k * x;
+    return k;
+  }
   void penalise_lp(real x) {
     if (x < 0.2)
       return;
@@ -48,5 +67,5 @@ model {
       continue;
     y[n] ~ normal(mu[n], sigma);
   }
-  target += -slack;
+  target += -slack + deep(b, 5) + steps(a);
 }
