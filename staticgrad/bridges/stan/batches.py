@@ -6,6 +6,10 @@ what was declared is batched, as ``sg.vmap`` does. Where turns differ in a branc
 into groups (``TurnsDiffer``); in a branch within a loop of the body both sides are run and selected from. What turns
 assign to arrays around the loop is written there in the end.
 
+Of posteriordb's models, gpcm_latent_reg_irt has 223 nodes so, 88,073 if its loop is unrolled, 112,571 without groups;
+radon_county_intercept takes 42 µs a gradient, 223 µs as a loop of the program. Elements of known arrays are looked up
+for all turns at once (``places``): turn by turn ldaK5 takes thirty times as long to convert.
+
 A loop is run turn by turn if ``loops`` finds that a turn reads what another one assigns.
 """
 

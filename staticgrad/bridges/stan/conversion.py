@@ -121,7 +121,7 @@ class Model:
     """A program and its data, of which the transformed data are computed once.
 
     Attributes:
-        sizes: the number of unconstrained numbers.
+        n: the number of unconstrained numbers.
         unconstrained: their names.
         left_out: for each variable that a trace leaves out the reason.
     """

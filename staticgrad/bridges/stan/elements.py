@@ -2,7 +2,8 @@
 
 A ``StanArray`` holds an array. As long as it is assigned as a whole, it is that value. Once elements are assigned, it
 knows for each element the *piece* that it comes from, a value, and its place there: so reading an element gives the
-very tensor that was assigned, and reading many joins the pieces with one gather.
+very tensor that was assigned, and reading many joins the pieces with one gather. What was joined last is kept, for
+loops read it again with what they have assigned since (posteriordb's covid19imperial_v2: 3,194 nodes, 11,761 without).
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def _run(at: Any) -> Index:
 
 
 def boxed(value: Value, integer: bool | None = None) -> Any:
-    """What a variable of a value holds: an array of elements, or a number."""
+    """A value as variables hold it: an array of elements, or a number."""
     if not isinstance(value, (Tensor, np.ndarray)) or not ndim(value):
         return number(value)
     whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
