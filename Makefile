@@ -119,7 +119,7 @@ trial-release: $(VENV)/.has-release
 	$(BIN)/python tests/release.py --trial --into build/release
 
 clean:
-	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made docs/examples *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find staticgrad compiler runtime tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

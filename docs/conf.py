@@ -2,6 +2,7 @@
 
 Before pages are read, the pictures in them are drawn from the programs that they show (``pictures.py``). Entries of the
 reference (``api.py``) and what the compiler makes of programs (``way.py``) are written where blocks stand for them.
+Examples run and become pages with their outputs and pictures (``gallery.py``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import api  # noqa: E402  its folder is on the path now
+import gallery  # noqa: E402
 import pages  # noqa: E402
 import pictures  # noqa: E402
 import way  # noqa: E402
@@ -37,8 +39,27 @@ import way  # noqa: E402
 project = "staticgrad"
 author = "the staticgrad authors"
 release = version = staticgrad.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-exclude_patterns = ["_made"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_gallery.gen_gallery",
+]  # fmt: skip
+exclude_patterns = ["_made", "recorded", "examples/index.rst"]  # cards on examples.md are the gallery's index
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(gallery.SCRIPTS),
+    "gallery_dirs": gallery.PAGES.name,
+    "filename_pattern": "|".join(rf"/{name}\.py" for name in gallery.TITLE if gallery.runs(name)),
+    "reset_modules": ("gallery.begin",),
+    "image_scrapers": ("gallery.shown",),
+    "capture_repr": (),
+    "abort_on_example_error": True,
+    "run_stale_examples": True,  # what is shown is what this version computes
+    "download_all_examples": False,
+    "write_computation_times": False,
+    "min_reported_time": 1e9,  # pages say how long the program ran without its picture
+    "remove_config_comments": True,
+    "inspect_global_variables": False,
+    "show_signature": False,
+}
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4  # `page.md#a-heading` is a link
@@ -53,6 +74,7 @@ nitpick_ignore_regex = [
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"TypeAliasForwardRef"),  # one of SAID in another type
     ("py:class", r"Picture"),  # what notebooks show
+    ("py:class", r"staticgrad\.nn\.summary\.NetworkSummary"),  # by the docstring of `sg.nn.summary`
     ("py:class", r"Level"),  # strings that exe.text's docstring lists
     ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
@@ -82,6 +104,12 @@ def draw_pictures(app: Sphinx) -> None:
             pictures.draw(page, pages.run(page), HERE / "_made")
 
 
+def write_examples(app: Sphinx) -> None:
+    """Write the programs that Sphinx-Gallery runs, and run the notebook."""
+    gallery.write_scripts()
+    gallery.write_notebook()
+
+
 def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
     """Put the pictures that are pages of their own where the frames and links of the built pages look for them, and the
     page for language models where they look for it."""
@@ -93,7 +121,7 @@ def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
 
 def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
     """Write what the blocks of a page stand for in their place."""
-    text[0] = way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(text[0])
+    text[0] = way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(gallery.expanded(text[0]))
 
 
 MADE_BY_CALLS = ("CFunction", "Executable", "Node", "Tape", "Tensor")  # users never call these classes
@@ -165,4 +193,5 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-signature", as_written)
     app.connect("builder-inited", draw_pictures)
+    app.connect("builder-inited", write_examples, priority=400)  # before Sphinx-Gallery reads them
     app.connect("build-finished", copy_whole_pages)

@@ -37,7 +37,8 @@ class Block:
 
 def sources() -> list[Path]:
     """The pages of the site."""
-    return sorted(path for path in (ROOT / "docs").rglob("*.md") if "_made" not in path.parts)
+    docs = ROOT / "docs"
+    return sorted(path for path in docs.rglob("*.md") if not {"_made", "examples"} & {*path.relative_to(docs).parts[:-1]})
 
 
 def blocks(path: Path) -> list[Block]:
