@@ -9,19 +9,17 @@ A page lists names by a block that says in which namespace they are and which mo
 
 stands for the names of ``sg`` that are defined in these modules of staticgrad, or below them, in alphabetical order;
 without modules, for all names of the namespace. What is no function or class has a kind in the place of a module:
-``dtypes``, ``constants``, ``modules``. Further blocks: ``{commands}`` is the help of the command line, ``{examples}``
-the example programs, ``{ops}`` the op table, ``{methods}`` the functions that tensors have as methods.
+``dtypes``, ``constants``, ``modules``. Further blocks: ``{commands}`` is the help of the command line, ``{ops}``
+the op table, ``{methods}`` the functions that tensors have as methods.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,8 +29,6 @@ import staticgrad
 from staticgrad.graph.optable import FUNCTIONS, OPS
 from staticgrad.ops import DEFINED
 from staticgrad.tools import cli
-
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
@@ -143,7 +139,7 @@ def expanded(text: str) -> str:
         return "```{eval-rst}\n" + "\n".join(entry(name, first) for name in listed(match[1], match[2])) + "```"
 
     text = BLOCK.sub(entries, text)
-    for block, made in (("commands", commands), ("examples", examples), ("methods", methods), ("ops", ops)):
+    for block, made in (("commands", commands), ("methods", methods), ("ops", ops)):
         if f"```{{{block}}}\n```\n" in text:
             text = text.replace(f"```{{{block}}}\n```\n", made())
     return text
@@ -186,18 +182,6 @@ def functions_of_tensors() -> list[str]:
 def methods() -> str:
     """The functions that tensors have as methods, each as a link."""
     return ", ".join(f"{{py:func}}`~staticgrad.{name}`" for name in functions_of_tensors()) + "\n"
-
-
-def examples() -> str:
-    """Each example: its name, what it says of itself in one sentence, and its source."""
-    parts = []
-    for path in sorted(EXAMPLES.glob("*.py")):
-        first = " ".join(
-            (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split()
-        )
-        source = f"```{{literalinclude}} ../{EXAMPLES.name}/{path.name}\n:language: python\n```\n"
-        parts.append(f"## {path.name}\n\n{first}\n\n{source}")
-    return "\n".join(parts)
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

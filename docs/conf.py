@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import html
 import io
 import re
 import shutil
 import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.nodes import TextElement
@@ -40,7 +43,8 @@ project = "staticgrad"
 author = "the staticgrad authors"
 release = version = staticgrad.__version__
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_gallery.gen_gallery",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx.ext.intersphinx",
+    "sphinx_copybutton", "sphinx_gallery.gen_gallery",
 ]  # fmt: skip
 exclude_patterns = ["_made", "recorded", "examples/index.rst"]  # cards on examples.md are the gallery's index
 
@@ -89,10 +93,45 @@ nitpick_ignore_regex = [
     ("py:class", r"staticgrad\.graph\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 
+SITES = {  # whose names are links, if their inventories can be had
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "scipy": "https://docs.scipy.org/doc/scipy",
+    "matplotlib": "https://matplotlib.org/stable",
+}
+
+
+def inventories(folder: Path, seconds: float = 3.0) -> dict[str, tuple[str, str]]:
+    """The sites with a file of their inventory, fetched once. A machine that reaches one of them not in so many seconds
+    is not asked for the others: their names stay plain text there."""
+    found = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    reached = True
+    for name, site in SITES.items():
+        file = folder / f"{name}.inv"
+        if reached and not file.exists():
+            try:
+                with urllib.request.urlopen(f"{site}/objects.inv", timeout=seconds) as answer:
+                    content = answer.read()
+                if content.startswith(b"# Sphinx inventory"):
+                    file.write_bytes(content)
+            except OSError:
+                reached = False
+        if file.exists():
+            found[name] = (site, str(file))
+    return found
+
+
+intersphinx_mapping = inventories(HERE / "_made" / "inventories")
+
+copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor what they answer
+
 html_theme = "furo"
 html_title = f"staticgrad {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_theme_options = {"light_logo": "favicon.svg", "dark_logo": "favicon.svg"}
 html_copy_source = False
 html_show_copyright = False
 
@@ -121,7 +160,9 @@ def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
 
 def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
     """Write what the blocks of a page stand for in their place."""
-    text[0] = way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(gallery.expanded(text[0]))
+    text[0] = (
+        way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(gallery.expanded(text[0]))
+    )
 
 
 MADE_BY_CALLS = ("CFunction", "Executable", "Node", "Tape", "Tensor")  # users never call these classes
@@ -165,6 +206,15 @@ def find_public(
     return make_refnode(app.builder, node["refdoc"], page, anchor, shown, name)
 
 
+def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None) -> None:
+    """Give a page its first sentence as description, which searches show below its title."""
+    paragraphs = tree.findall(nodes.paragraph) if tree else ()
+    texts = (" ".join(each.astext().split()) for each in paragraphs if isinstance(each.parent, nodes.section))
+    text = next(texts, "")
+    if sentence := re.match(r".+?[.?!](?= |$)|.+", text):
+        context["metatags"] += f'<meta name="description" content="{html.escape(sentence[0])}">\n'
+
+
 def defining_module(app: Sphinx, module: str, name: str) -> str | None:
     """The module in which a function of ops is entered: that of an elementwise one is made by another."""
     homes = {found.full: found.home for found in api.public()}
@@ -190,6 +240,7 @@ def setup(app: Sphinx) -> None:
     app.connect("viewcode-find-source", source_with_entries)
     app.connect("doctree-read", call_it_sg)
     app.connect("missing-reference", find_public)
+    app.connect("html-page-context", describe)
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-signature", as_written)
     app.connect("builder-inited", draw_pictures)

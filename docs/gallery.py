@@ -449,7 +449,7 @@ def begin(conf: Mapping[str, Any], file: str) -> None:
 
 
 def shown(block: Any, run: Mapping[str, Any], conf: Mapping[str, Any]) -> str:
-    """The picture of a program that has run and the time that it took, as Sphinx-Gallery asks for them after a block."""
+    """The picture of a program that has run and the time that it took, as Sphinx-Gallery asks for them."""
     from sphinx_gallery.scrapers import figure_rst
 
     name = Path(run["src_file"]).stem
@@ -465,9 +465,14 @@ def shown(block: Any, run: Mapping[str, Any], conf: Mapping[str, Any]) -> str:
 PICTURES_SHOW = "A picture of what the example “{}” has computed"
 
 
+def source(name: str) -> str:
+    """The text of an example."""
+    return (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+
+
 def sentence(name: str) -> str:
-    """What an example says of itself first."""
-    doc = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    """The first sentence that an example says of itself."""
+    doc = ast.get_docstring(ast.parse(source(name))) or ""
     return " ".join(doc.split("\n\n")[0].split())
 
 
@@ -477,27 +482,32 @@ def runs(name: str) -> bool:
 
 
 def digest(name: str) -> str:
-    """Of an example's source: a record of another source is none of it."""
-    return hashlib.sha256((EXAMPLES / f"{name}.py").read_bytes()).hexdigest()[:16]
+    """The digest of an example's source, which says whether a record is of it."""
+    return hashlib.sha256(source(name).encode()).hexdigest()[:16]
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The record of an example: digest of the source, seconds, versions of packages, lines printed."""
+    entry: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return entry
 
 
 def script(name: str) -> str:
     """The source of an example with a title in its docstring, and with its recorded output if it does not run here."""
-    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    doc, rest = source.removeprefix('"""').split('"""', 1)
+    doc, rest = source(name).removeprefix('"""').split('"""', 1)
     doc = re.sub(r"(``.*?``)|\*", lambda match: match[1] or r"\*", doc, flags=re.DOTALL)
     doc = re.sub(r"\n\n((?:    .+\n)+)", r"\n\n.. code-block:: sh\n\n\1", doc)
     text = f'r"""\n{TITLE[name]}\n{"=" * len(TITLE[name])}\n\n{doc}"""{rest}'
     if runs(name):
         return text
-    record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    versions = " and ".join(f"{package} {version}" for package, version in record["versions"].items())
+    found = recorded(name)
+    versions = " and ".join(f"{package} {version}" for package, version in found["versions"].items())
     after = (
         f"It did not run where this page was built, for want of packages. With {versions} it ran for "
-        f"{record['seconds']} s, with all that is compiled, and printed the text below.\n\n"
+        f"{found['seconds']} s, with all that is compiled, and printed the text below.\n\n"
         f".. image:: /recorded/{name}.svg\n    :alt: {PICTURES_SHOW.format(TITLE[name])}\n"
         "    :class: sphx-glr-single-img\n\n.. rst-class:: sphx-glr-script-out\n\n .. code-block:: none\n\n"
-        + "".join(f"    {line}\n" for line in record["printed"])
+        + "".join(f"    {line}\n" for line in found["printed"])
     )
     comment = "".join(f"# {line}".rstrip() + "\n" for line in after.splitlines())
     return f'{text}\n# %%\n{comment}\n# sphinx_gallery_thumbnail_path = "recorded/{name}.svg"\n'
@@ -564,7 +574,7 @@ def notebook_page() -> str:
         if printed.getvalue():
             parts.append(f"```text\n{printed.getvalue()}```")
         if value is not None:
-            parts.append(f"`````{{raw}} html\n<div class=\"shown\">{value._repr_html_()}</div>\n`````")
+            parts.append(f'`````{{raw}} html\n<div class="shown">{value._repr_html_()}</div>\n`````')
     parts.append("{download}`Download the notebook <../../examples/notebook.ipynb>`")
     return "\n\n".join(parts) + "\n"
 
@@ -585,7 +595,7 @@ def write_notebook() -> None:
 def record(name: str) -> None:
     """Run an example that other systems are needed for, and write what it printed and its picture."""
     path, printed = EXAMPLES / f"{name}.py", io.StringIO()
-    code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    code = compile(source(name), str(path), "exec")
     watch = Watch(str(path))
     with contextlib.redirect_stdout(printed):
         exec(code, {"__name__": "__main__", "__file__": str(path)})

@@ -38,7 +38,9 @@ class Block:
 def sources() -> list[Path]:
     """The pages of the site."""
     docs = ROOT / "docs"
-    return sorted(path for path in docs.rglob("*.md") if not {"_made", "examples"} & {*path.relative_to(docs).parts[:-1]})
+    return sorted(
+        path for path in docs.rglob("*.md") if not {"_made", "examples"} & {*path.relative_to(docs).parts[:-1]}
+    )
 
 
 def blocks(path: Path) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import api
+import gallery
 import pages
 import pictures
 import pytest
@@ -102,12 +104,13 @@ def test_every_page_is_reached_from_the_first() -> None:
     while ahead:
         reached |= ahead
         ahead = {entry for page in ahead for entry in entries(page)} - reached
-    assert set(pages.sources()) == reached
+    assert set(pages.sources()) == reached - {gallery.PAGES / "notebook.md"}  # which a build has made
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name)
 def test_links_lead_somewhere(path: Path) -> None:
-    drawn = {DOCS / "_made" / picture.name for picture in pictures.PICTURES}
+    made = {DOCS / "_made" / picture.name for picture in pictures.PICTURES}
+    made |= {gallery.PAGES / "notebook.md", *(gallery.PAGES / f"{name}.rst" for name in EXAMPLES)}
     for link in pages.links(path):
         if ":" in link.split("/")[0]:
             parts = urlsplit(link)
@@ -116,7 +119,7 @@ def test_links_lead_somewhere(path: Path) -> None:
             continue
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve() if file else path
-        assert target.exists() or target in drawn, f"{name(path)} links to {link}: no such file"
+        assert target.exists() or target in made, f"{name(path)} links to {link}: no such file"
         assert not anchor or anchor in pages.anchors(target), f"{name(path)} links to {link}: no such heading"
 
 
@@ -136,13 +139,59 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
     assert not twice, f"on several pages: {sorted(twice)}"
 
 
-def test_every_example_is_on_a_page_with_a_sentence_of_its_own() -> None:
-    page = api.expanded((DOCS / "examples.md").read_text(encoding="utf-8"))
-    found = re.findall(r"^## (\S+)\n\n(.+[.?])\n\n```\{literalinclude\} (\S+)\n", page, re.MULTILINE)
-    assert [file for file, _, _ in found] == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
-    for _, sentence, source in found:
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+
+def test_every_example_is_a_card_of_the_gallery_with_a_picture_and_a_sentence() -> None:
+    page = gallery.expanded((DOCS / "examples.md").read_text(encoding="utf-8"))
+    cards = re.findall(
+        r"^:::\{container\} card\n\[!\[.+\]\((\S+)\)\]\((\S+)\)\n\n\[(.+)\]\(\2\)\n\n(.+[.?])\n:::$", page, re.MULTILINE
+    )
+    assert sorted(Path(target).stem for _, target, _, _ in cards) == EXAMPLES == sorted(gallery.PICTURES)
+    for thumbnail, target, title, sentence in cards:
+        assert Path(target).stem in thumbnail
+        assert len(title) < 30
         assert len(sentence) > 40
-        assert (DOCS / source).exists()
+    listed = re.findall(r"^examples/(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted([*EXAMPLES, "notebook"])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_keeps_its_program_below_its_title_in_the_gallery(name: str) -> None:
+    made, source = (ast.parse(text) for text in (gallery.script(name), gallery.source(name)))
+    assert (ast.get_docstring(made) or "").startswith(f"{gallery.TITLE[name]}\n===")
+    assert ast.dump(ast.Module(made.body[1:], [])) == ast.dump(ast.Module(source.body[1:], []))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in gallery.RECORDED.glob("*.json")))
+def test_what_is_recorded_of_an_example_is_of_its_source(name: str) -> None:
+    """If not: run ``python docs/gallery.py NAME`` where the packages are installed that it needs."""
+    assert gallery.recorded(name)["source"] == gallery.digest(name)
+    assert (gallery.RECORDED / f"{name}.svg").stat().st_size > 1000
+
+
+def test_what_needs_other_systems_is_recorded() -> None:
+    needing = {name for name in EXAMPLES if pages.needs(ROOT / "examples" / f"{name}.py")}
+    assert needing == {path.stem for path in gallery.RECORDED.glob("*.json")}
+
+
+def test_a_picture_is_drawn_from_the_variables_of_main(tmp_path: Path) -> None:
+    script = tmp_path / "newton.py"
+    script.write_text("norms = [3.0]\ndef main():\n    norms = [1.0, 0.1]\n\nmain()\n", encoding="utf-8")
+    watch = gallery.Watch(str(script))
+    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), {"__name__": "__main__"})
+    _, run = watch.end()
+    assert run["norms"] == [1.0, 0.1]
+    pytest.importorskip("matplotlib")
+    gallery.draw("newton", run, tmp_path / "newton.svg")
+    assert "length of the gradient" in (tmp_path / "newton.svg").read_text(encoding="utf-8")
+
+
+def test_the_notebook_is_a_page_with_what_its_cells_show() -> None:
+    page = gallery.notebook_page()
+    assert page.startswith("# ")
+    assert page.count("```python\n") > page.count('<div class="shown">') > 3
+    assert "% are right" in page
 
 
 WAY = DOCS / f"{way.PAGE}.md"

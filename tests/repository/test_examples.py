@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import math
@@ -13,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import gallery
 import numpy as np
 import pages
 import pytest
@@ -56,15 +56,6 @@ def test_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nan" not in printed
 
 
-def shown(cell: str, name: str, namespace: dict[str, Any]) -> Any:
-    """Run a cell as a notebook does: the value of its last line, if that is an expression."""
-    *body, last = ast.parse(cell, name).body
-    if not isinstance(last, ast.Expr):
-        body.append(last)
-    exec(compile(ast.Module(body, []), name, "exec"), namespace)
-    return eval(compile(ast.Expression(last.value), name, "eval"), namespace) if isinstance(last, ast.Expr) else None
-
-
 def test_the_notebook_runs_from_top_to_bottom_and_shows_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +64,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_pictures(
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), "strip the outputs"
     namespace: dict[str, Any] = {}
-    values = [shown("".join(cell["source"]), cell["id"], namespace) for cell in cells]
+    values = [gallery.cell_value("".join(cell["source"]), cell["id"], namespace) for cell in cells]
     pictures = [value for value in values if value is not None]
     assert all(re.search("<(svg|table)", picture._repr_html_()) for picture in pictures)
     names = [type(picture).__name__ for picture in pictures]
