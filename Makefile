@@ -5,8 +5,8 @@
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
 # make test is style, types and the tests that are not slow: of drawn programs and long tests a share, which follows from the
 # commit (PYTEST_SHARE=<commit> make tests tries that commit's). make fast tries what a change most likely breaks, in a
-# minute. make test-wide tries what depends on other systems, other Pythons and long runs, and builds the site: continuous
-# integration runs both. make test-all tries all, the slow tests too.
+# minute. make test-wide builds the site and tries it, and what depends on other systems, other Pythons and long runs:
+# continuous integration runs both. make test-all tries all, the slow tests too.
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
 # make test-systems has another, with JAX, PyTorch, PyMC and MPI, some of which choose an older llvmlite.
@@ -62,9 +62,9 @@ fast: $(VENV)/.has-test
 	$(PYTEST) -m "not slow and not wide" $(FAST)
 
 test-wide: $(VENV)/.has-test
+	$(MAKE) docs
 	$(PYTEST) -m "wide and not slow"
 	$(MAKE) test-systems
-	$(MAKE) docs
 	$(MAKE) trial-release
 
 test-all: check

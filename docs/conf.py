@@ -11,10 +11,10 @@ import ast
 import contextlib
 import html
 import io
+import logging
 import re
 import shutil
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,10 @@ import api  # noqa: E402  its folder is on the path now
 import gallery  # noqa: E402
 import pages  # noqa: E402
 import pictures  # noqa: E402
+import sites  # noqa: E402
 import way  # noqa: E402
+
+logging.basicConfig(level=logging.WARNING)  # before a dependency of the theme does, which asks for every INFO
 
 project = "staticgrad"
 author = "the staticgrad authors"
@@ -93,36 +96,7 @@ nitpick_ignore_regex = [
     ("py:class", r"staticgrad\.graph\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 
-SITES = {  # whose names are links, if their inventories can be had
-    "python": "https://docs.python.org/3",
-    "numpy": "https://numpy.org/doc/stable",
-    "scipy": "https://docs.scipy.org/doc/scipy",
-    "matplotlib": "https://matplotlib.org/stable",
-}
-
-
-def inventories(folder: Path, seconds: float = 3.0) -> dict[str, tuple[str, str]]:
-    """The sites with a file of their inventory, fetched once. A machine that reaches one of them not in so many seconds
-    is not asked for the others: their names stay plain text there."""
-    found = {}
-    folder.mkdir(parents=True, exist_ok=True)
-    reached = True
-    for name, site in SITES.items():
-        file = folder / f"{name}.inv"
-        if reached and not file.exists():
-            try:
-                with urllib.request.urlopen(f"{site}/objects.inv", timeout=seconds) as answer:
-                    content = answer.read()
-                if content.startswith(b"# Sphinx inventory"):
-                    file.write_bytes(content)
-            except OSError:
-                reached = False
-        if file.exists():
-            found[name] = (site, str(file))
-    return found
-
-
-intersphinx_mapping = inventories(HERE / "_made" / "inventories")
+intersphinx_mapping = sites.inventories(HERE / "_made" / "inventories")
 
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor what they answer
 
@@ -235,12 +209,35 @@ def source_with_entries(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[
     return analyzer.code, tags
 
 
+def lead_back(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None) -> None:
+    """Lead from sources to the entries of the reference. Sphinx takes one namespace for all names that a module
+    defines; where no entry has the name, there is no link."""
+    if not page.startswith("_modules/"):
+        return
+    objects = app.env.domains.python_domain.objects
+    namespaces = sorted({name.namespace for name in api.public()}, key=len, reverse=True)
+
+    def link(match: re.Match[str]) -> str:
+        space = next(space for space in namespaces if match[1].startswith(f"{space}."))
+        found = [f"{other}{match[1].removeprefix(space)}" for other in namespaces]
+        names = sorted((name for name in found if name in objects), key=lambda name: (name != match[1], len(name)))
+        if not names:
+            return ""
+        entry = objects[names[0]]
+        target = f"{app.builder.get_relative_uri(page, entry.docname)}#{entry.node_id}"
+        return f'<a class="viewcode-back" href="{target}">{match[2]}</a>'
+
+    whole = r'<a class="viewcode-back" href="[^"#]*#([^"]+)">(.*?)</a>'
+    context["body"] = re.sub(whole, link, context.get("body", ""))
+
+
 def setup(app: Sphinx) -> None:
     app.connect("viewcode-follow-imported", defining_module)
     app.connect("viewcode-find-source", source_with_entries)
     app.connect("doctree-read", call_it_sg)
     app.connect("missing-reference", find_public)
     app.connect("html-page-context", describe)
+    app.connect("html-page-context", lead_back)
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-signature", as_written)
     app.connect("builder-inited", draw_pictures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import gallery
 import pages
 import pictures
 import pytest
+import sites
 import way
 from source_tree import ROOT
 
@@ -192,6 +194,37 @@ def test_the_notebook_is_a_page_with_what_its_cells_show() -> None:
     assert page.startswith("# ")
     assert page.count("```python\n") > page.count('<div class="shown">') > 3
     assert "% are right" in page
+
+
+def test_a_site_out_of_reach_is_asked_once_and_its_names_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unreachable(address: str, timeout: float) -> None:
+        asked.append((address, timeout))
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    assert sites.inventories(tmp_path, seconds=0.5) == {}
+    assert asked == [("https://docs.python.org/3/objects.inv", 0.5)]
+
+
+def test_an_inventory_is_fetched_once_and_nothing_else_is_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def answer(address: str, timeout: float) -> io.BytesIO:
+        asked.append(address)
+        return io.BytesIO(b"<html>" if "scipy" in address else b"# Sphinx inventory version 2")
+
+    monkeypatch.setattr("urllib.request.urlopen", answer)
+    first = sites.inventories(tmp_path)
+    assert first.keys() == sites.SITES.keys() - {"scipy"}
+    assert first["numpy"] == (sites.SITES["numpy"], str(tmp_path / "numpy.inv"))
+    assert sites.inventories(tmp_path) == first
+    assert len(asked) == len(sites.SITES) + 1  # scipy once more
 
 
 WAY = DOCS / f"{way.PAGE}.md"
