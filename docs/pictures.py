@@ -2,7 +2,7 @@
 
 A picture is a function of the namespace that its page's blocks leave behind and of the path to write. Its name is the
 file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``, and the HTML that a notebook
-shows by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``. What is a page of its own has the suffix
+shows, or a program that runs in the page (``widget.py``), by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``. What is a page of its own has the suffix
 ``page.html``, and is shown in a frame by a block ``{raw} html`` with ``<iframe src="../_made/viewed_step.page.html">``;
 the site has it in a folder of the same name.
 """
@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import widget
 
 import staticgrad as sg
 from staticgrad.base import phases
@@ -98,6 +99,28 @@ def way_of_the_net(page: Mapping[str, Any], path: Path) -> None:
 @picture("guides/viewer.md", WHOLE)
 def viewed_step(page: Mapping[str, Any], path: Path) -> None:
     page["step"].view(path, page["profile"])
+
+
+@picture("learn/train-here.md", "html")
+def trained_here(page: Mapping[str, Any], path: Path) -> None:
+    data = {"points": page["points"].tolist(), "labels": page["labels"].tolist(), "grid": page["GRID"]}
+    path.write_text(widget.html("train", page["entries"], data), encoding="utf-8")
+
+
+GREEKS = {
+    "value": "value",
+    "delta": "delta, by the stock's price",
+    "gamma": "gamma, delta by the stock's price",
+    "vega": "vega, by the volatility",
+    "theta": "theta, by the time that passes",
+    "rho": "rho, by the interest rate",
+}
+
+
+@picture("learn/greeks-here.md", "html")
+def greeks_here(page: Mapping[str, Any], path: Path) -> None:
+    data = {"spots": page["spots"].tolist(), "titles": GREEKS}
+    path.write_text(widget.html("greeks", {"greeks": page["greeks"]}, data), encoding="utf-8")
 
 
 def shown_in_notebook(name: str, shown: Callable[[Mapping[str, Any]], Any]) -> None:
