@@ -2,9 +2,10 @@
 
 A picture is a function of the namespace that its page's blocks leave behind and of the path to write. Its name is the
 file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``, and the HTML that a notebook
-shows, or a program that runs in the page (``widget.py``), by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``. What is a page of its own has the suffix
-``page.html``, and is shown in a frame by a block ``{raw} html`` with ``<iframe src="../_made/viewed_step.page.html">``;
-the site has it in a folder of the same name.
+shows, or a program that runs in the page (``widget.py``), by a block ``{raw} html`` with
+``:file: ../_made/notebook_graph.html``. What is a page of its own has the suffix ``page.html``, and is shown in a frame
+by a block ``{raw} html`` with ``<iframe src="../_made/viewed_step.page.html">``; the site has it in a folder of the
+same name.
 """
 
 from __future__ import annotations

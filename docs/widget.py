@@ -1,9 +1,9 @@
 """Programs that run in a page of the site: WebAssembly and the modules that call it, all inside the page.
 
-A widget is a form ``docs/widgets/<name>.html`` and a module ``<name>.mjs`` beside it. Its page declares the entries; they
-are exported and linked when the site is built. Nothing is loaded when the page is read, so that it works from a file,
-where browsers refuse to fetch: the module, its interface and its data are JSON in the page, and the JavaScript modules
-are one script. Where there is no ``wasm-ld``, the page says so in the place of the form.
+A widget is a form ``docs/widgets/<name>.html`` and a module ``<name>.mjs`` beside it. Its page declares the entries,
+which are exported and linked when the site is built. Nothing is loaded when the page is read, so that it works from a
+file too, where browsers refuse to fetch: the module, its interface and its data are JSON in the page, and the
+JavaScript modules are one script. Where there is no ``wasm-ld``, the page says so in the place of the form.
 """
 
 from __future__ import annotations

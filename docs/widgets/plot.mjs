@@ -57,6 +57,7 @@ export function blank(canvas) {
 }
 
 const STEPS = [1, 2, 5, 10]; // between ticks, by powers of ten
+const MARGIN = 0.05; // of a plot above and below its curve, as a part of the curve's height
 const EDGES = { left: 46, right: 8, top: 8, bottom: 20 }; // of a plot, in pixels
 
 function ticks(least, most, count) {
@@ -72,6 +73,7 @@ export function curve(canvas, x, y, { mark, powers = false } = {}) {
   let least = Math.min(...y), most = Math.max(...y);
   if (powers) [least, most] = [Math.floor(least), Math.ceil(most)];
   if (!(most - least > 1e-9)) [least, most] = [least - 1, most + 1];
+  if (!powers) [least, most] = [least - MARGIN * (most - least), most + MARGIN * (most - least)];
   const left = x[0], right = Math.max(x[x.length - 1], left + 1);
   const across = (at) => EDGES.left + (width - EDGES.left - EDGES.right) * (at - left) / (right - left);
   const up = (at) => height - EDGES.bottom - (height - EDGES.top - EDGES.bottom) * (at - least) / (most - least);
@@ -85,7 +87,7 @@ export function curve(canvas, x, y, { mark, powers = false } = {}) {
   }
   context.fillStyle = colour("text");
   context.textAlign = "right";
-  for (const at of ticks(least, most, 4)) {
+  for (const at of ticks(least, most, 5)) {
     if (powers && !Number.isInteger(at)) continue;
     line([[EDGES.left, up(at)], [width - EDGES.right, up(at)]], "grid", 1);
     context.fillText(powers ? `${Number((10 ** at).toPrecision(1))}` : `${at}`, EDGES.left - 5, up(at) + 4);

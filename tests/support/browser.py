@@ -8,16 +8,18 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SECONDS = 60  # in which what is waited for comes, on any machine
+NO_BROWSER = f"none of {', '.join(NAMES)} is installed: make cross (apt-get install chromium)"
+TURNS, TURN_MILLISECONDS = 1200, 50  # in which what is waited for comes, on any machine
+SECONDS = 120  # in which a browser answers, or ends
 
 
 def browser() -> str | None:
@@ -30,7 +32,7 @@ class Tab:
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back = to, back
-        self._unread, self._number, self._session = b"", 0, ""
+        self._unread, self._number, self._session, self._loaded = b"", 0, "", False
         self.complaints: list[str] = []
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -39,9 +41,10 @@ class Tab:
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
-            read = os.read(self._back, 1 << 20)
+            ready, _, _ = select.select([self._back], [], [], SECONDS)
+            read = os.read(self._back, 1 << 20) if ready else b""
             if not read:
-                raise RuntimeError("the browser has ended")
+                raise RuntimeError("the browser has ended" if ready else "the browser does not answer")
             self._unread += read
         message, self._unread = self._unread.split(b"\0", 1)
         return dict(json.loads(message))
@@ -63,6 +66,8 @@ class Tab:
     def _note(self, message: dict[str, Any]) -> None:
         said = message.get("params", {})
         match message.get("method"):
+            case "Page.loadEventFired":
+                self._loaded = True
             case "Runtime.exceptionThrown":
                 details = said["exceptionDetails"]
                 self.complaints.append(details.get("exception", {}).get("description", details["text"]))
@@ -78,8 +83,10 @@ class Tab:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self._loaded = False
         self._ask("Page.navigate", url=address)
-        self.wait(f"location.href === {json.dumps(address)} && document.readyState === 'complete'")
+        while not self._loaded:
+            self._note(self._message())
 
     def value(self, script: str) -> Any:
         """The value of an expression in the page.
@@ -96,19 +103,20 @@ class Tab:
         """Until an expression in the page is true.
 
         Raises:
-            TimeoutError: it does not become true.
+            RuntimeError: it does not become true.
         """
-        end = time.monotonic() + SECONDS
-        while not self.value(f"Boolean({condition})"):
-            if time.monotonic() > end:
-                raise TimeoutError(f"never: {condition}; complaints: {self.complaints}")
-            time.sleep(0.05)
+        never = json.dumps(f"never: {condition}")
+        self.value(
+            f"new Promise((done, fail) => {{ let left = {TURNS}; (function look() {{ if ({condition}) done(); "
+            f"else if (left--) setTimeout(look, {TURN_MILLISECONDS}); else fail(new Error({never})); }})(); }})"
+        )
 
     def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
         """Click an element, at fractions of its width and height."""
         box = self.value(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}}); "
-            "const { x, y, width, height } = e.getBoundingClientRect(); return [x, y, width, height]; })()"
+            f"(() => {{ const clicked = document.querySelector({json.dumps(selector)}); "
+            "clicked.scrollIntoView({ block: 'center' }); "
+            "const { x, y, width, height } = clicked.getBoundingClientRect(); return [x, y, width, height]; })()"
         )
         place = {"x": box[0] + across * box[2], "y": box[1] + down * box[3], "button": "left", "clickCount": 1}
         for what in ("mousePressed", "mouseReleased"):
@@ -127,9 +135,9 @@ def tab(folder: Path) -> Iterator[Tab]:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
     told, to = os.pipe()
     back, answered = os.pipe()
-    line = 'exec "$0" "$@" 3<&%d 4>&%d' % (told, answered)  # the descriptors that the browser reads and writes
+    line = f'exec "$0" "$@" 3<&{told} 4>&{answered}'  # the descriptors that the browser reads and writes
     process = subprocess.Popen(
-        ["sh", "-c", line, command, *flags, f"--user-data-dir={folder / 'profile'}", "about:blank"],
+        ["bash", "-c", line, command, *flags, f"--user-data-dir={folder / 'profile'}", "about:blank"],
         pass_fds=(told, answered), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     os.close(told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.browser import NO_BROWSER, browser
 
 import staticgrad as sg
 from staticgrad.runtime.measured.view import SCRIPTS
 from staticgrad.tools import cli
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EVIL = "</script><!-- <script>alert(1)</script> & \u2028"
 
 
@@ -157,14 +156,14 @@ def test_the_command_writes_the_page_of_a_saved_graph(tmp_path: Path, capsys: py
 
 @pytest.mark.slow
 def test_a_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
+    found = browser()
+    if found is None:
+        pytest.skip(NO_BROWSER)
     step, arrays = training_step(EVIL)
     path = tmp_path / "step.html"
     step.view(path, profile=step.profile(*arrays))
     command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom",
+        found, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom",
         "--enable-logging=stderr", f"{path.as_uri()}#kernel:2",
     ]  # fmt: skip
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
