@@ -110,11 +110,11 @@ def trained_here(page: Mapping[str, Any], path: Path) -> None:
 
 GREEKS = {
     "value": "value",
-    "delta": "delta, by the stock's price",
-    "gamma": "gamma, delta by the stock's price",
-    "vega": "vega, by the volatility",
-    "theta": "theta, by the time that passes",
-    "rho": "rho, by the interest rate",
+    "delta": "delta: value by price",
+    "gamma": "gamma: delta by price",
+    "vega": "vega: value by volatility",
+    "theta": "theta: value by time",
+    "rho": "rho: value by rate",
 }
 
 
