@@ -40,6 +40,8 @@ class ArrayFunction:
         executable: the executable of the latest call, or of the types that were given; None before.
     """
 
+    is_called_with_tensors = True  # which functions for NumPy ask of what they find around them
+
     def __init__(
         self, fn: Callable[..., Any], types: Sequence[TensorType], options: dict[str, Any], numpy: bool = False
     ) -> None:

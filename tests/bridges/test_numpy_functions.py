@@ -344,6 +344,26 @@ def test_tensors_declare_in_their_own_graph() -> None:
     np.testing.assert_allclose(found, columns(X.copy())[1])
 
 
+def test_a_derivative_is_derived_again_in_a_function_for_numpy() -> None:
+    first = sg.value_and_grad(lambda x, n: np.sum(np.sin(x) ** n), numpy=True)
+    tensors = sg.value_and_grad(lambda x: sg.sum(sg.sin(x) ** 2))
+
+    def outside(x: Any) -> Any:
+        return np.sum(first(x, 2)[1])
+
+    def of_tensors(x: Any) -> Any:
+        return np.sum(tensors(x)[1])
+
+    def inside(x: Any) -> Any:
+        return np.sum(sg.value_and_grad(lambda x: np.sum(np.sin(x) ** 2), numpy=True)(x)[1])
+
+    for fn in (outside, of_tensors, inside):
+        value, slope = sg.value_and_grad(fn, numpy=True)(X)
+        np.testing.assert_allclose(value, np.sin(2 * X).sum(), rtol=1e-12)
+        np.testing.assert_allclose(slope, 2 * np.cos(2 * X), rtol=1e-12)
+    assert sg.function(outside, numpy=True)(X) == value == outside(X)
+
+
 def test_maxima_of_python_choose_as_python_does() -> None:
     def extremes(x: Any) -> Any:
         return max(x[0], x[1], 1.5), min(x), max([x[2], 0.0]), max(len(x), 3), abs(x[5]), round(x[0], 1), sum(x)

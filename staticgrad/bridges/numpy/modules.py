@@ -101,12 +101,26 @@ class StaticgradStandIn(StandIn):
         found = getattr(self._real, name)
         if isinstance(found, type) or not callable(found):
             return StaticgradStandIn(found) if isinstance(found, ModuleType) else found
+        return _declaring(found)
 
-        def declare(*arguments: Any, **named: Any) -> Any:
-            tensors = [_inward(x) for x in arguments]
-            return nests.map(of_tensor, found(*tensors, **{key: _inward(x) for key, x in named.items()}))
 
-        return declare
+def _declaring(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors that takes traced arrays and gives them; functions of arrays that it makes do so too."""
+
+    def declare(*arguments: Any, **named: Any) -> Any:
+        tensors = [_inward(x) for x in arguments]
+        return nests.map(_outward, fn(*tensors, **{key: _inward(x) for key, x in named.items()}))
+
+    return declare
+
+
+def _outward(x: Any) -> Any:
+    return _declaring(x) if is_array_function(x) else of_tensor(x)
+
+
+def is_array_function(x: Any) -> bool:
+    """True if x is what ``sg.function`` or ``sg.value_and_grad`` made of a function."""
+    return getattr(type(x), "is_called_with_tensors", False) is True
 
 
 def _inward(nest: Any) -> Any:
@@ -130,6 +144,8 @@ def stand_in(found: Any, home: ModuleType | None = None) -> Any:
     """The stand-in for something of NumPy, SciPy, ``math`` or staticgrad; itself where nothing has to be."""
     if isinstance(found, ModuleType):
         return module_stand_in(found)
+    if is_array_function(found):
+        return _declaring(found)
     if isinstance(found, np.ufunc):
         return FunctionStandIn(found)
     if isinstance(found, (np.random.Generator, np.random.RandomState, random.Random)):

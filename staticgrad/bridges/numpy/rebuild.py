@@ -22,7 +22,7 @@ import numpy as np
 
 from staticgrad.base.errors import is_inside
 from staticgrad.bridges.numpy.array import is_traced, value_of
-from staticgrad.bridges.numpy.modules import HANDLED, array_from_outside, module_stand_in, stand_in
+from staticgrad.bridges.numpy.modules import HANDLED, array_from_outside, is_array_function, module_stand_in, stand_in
 from staticgrad.bridges.numpy.namespace import n
 
 _LIBRARIES = tuple(
@@ -104,6 +104,8 @@ class Rebuilding:
             return functools.partial(self.of(found.func), *map(self.of, found.args), **named)
         if type(found) is np.ndarray:
             return array_from_outside(found) if found.dtype.kind in "biuf" else found
+        if is_array_function(found):
+            return stand_in(found)
         inner = getattr(found, "py_func", None) or getattr(found, "__wrapped__", None)  # of numba, of functools
         if isinstance(inner, FunctionType) and not isinstance(found, type):
             return self.of(inner) if self._is_users(inner.__code__.co_filename) else stand_in(found)
