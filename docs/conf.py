@@ -87,6 +87,7 @@ nitpick_ignore_regex = [
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     # Told of where they are made.
     ("py:class", r"staticgrad\.functions\.(function\.ArrayFunction|minimization\.OptimizeResult)"),
+    ("py:class", r"staticgrad\.nn\.summary\.NetworkSummary"),
     (
         "py:class",
         r"staticgrad\.(graph\.scopes\.GradMode|nn\.module\.StateSource)",
