@@ -104,7 +104,7 @@ docs: $(VENV)/.has-docs
 	@echo "build/docs/index.html"
 
 bench: $(VENV)/.has-bench
-	$(BIN)/python benchmarks/run.py --out build/figures --readme README.md $(ARGS)
+	$(BIN)/python benchmarks/suite.py $(ARGS)
 
 oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)

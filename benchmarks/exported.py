@@ -1,6 +1,6 @@
 """Measure exported programs beside the C that CasADi generates, and beside TensorFlow Lite Micro.
 
-    python benchmarks/exported.py [--seconds S] [--json FILE]
+    python benchmarks/exported.py [--seconds S] [--json FILE] [--history FOLDER]
 
 *Gradients*, in float64: Rosenbrock's function of 20 variables; the loss of a net with 8-16-1 units on 16 points by its
 161 weights; the cost of a pendulum's path of 50 Runge-Kutta steps by its 50 torques. Each is exported as an object for
@@ -34,7 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import history
 import numpy as np
+from figures import BYTES, GRADIENTS
 
 import staticgrad as sg
 
@@ -422,11 +424,26 @@ def least_arena(interpreter: Any, model: bytes) -> int:
         os.dup2(shown, 2)
 
 
+def tables(slopes: list[dict[str, Any]], nets: list[dict[str, Any]]) -> dict[str, history.Table]:
+    """What the history keeps: times and bytes of gradients, and of inference."""
+    kept: dict[str, history.Table] = {}
+    for title, key in ((GRADIENTS, "ns"), (BYTES, "object"), ("bytes of a firmware", "firmware")):
+        kept[title] = {}
+        for row in slopes:
+            if row[key]:
+                kept[title].setdefault(row["function"], {})[row["by"]] = row[key]
+    return kept | {"inference": {row["by"]: {"ns": row["ns"], "bytes of RAM": row["ram"]} for row in nets}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement")
     parser.add_argument("--json", type=Path, help="a file for the figures")
+    history.add_option(parser)
     chosen = parser.parse_args()
+    kept = history.opened(parser, chosen)
+    if kept is not None and not importlib.util.find_spec("casadi"):
+        parser.error("--history: expected casadi to be installed")
     with tempfile.TemporaryDirectory() as folder:
         slopes, nets = gradients(Path(folder), chosen.seconds), inference(Path(folder), chosen.seconds)
     print(f"{'gradient':<16}{'by':<22}{'ns':>9}{'object':>9}{'firmware':>10}")
@@ -440,6 +457,9 @@ def main() -> None:
             print(f"{package} is not installed and left out")
     if chosen.json:
         chosen.json.write_text(json.dumps({"gradients": slopes, "inference": nets}, indent=1))
+    if kept is not None:
+        packages = [name for name in ("casadi", "tflite_micro") if importlib.util.find_spec(name)]
+        kept.append("exported", tables(slopes, nets), packages, settings={"seconds": chosen.seconds})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Functions of JAX, converted, beside ``jax.jit``: value and gradient of each function of ``jax_functions.py``.
 
     python benchmarks/from_jax.py [--functions NAMES] [--sizes 0,1] [--rounds N] [--seconds N] [--json FILE]
+                                  [--history FOLDER]
 
 All arguments are fed, parameters too, as arrays of NumPy, and results are read as such. Both answers must agree before
 anything is timed. CPU is that of all threads of the process, of a call; the two take turns, and the figure is the
@@ -29,7 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import history
 import numpy as np
+from figures import MEDIANS, RATIO
 
 ROOT = Path(__file__).parents[1]
 IMPORTS = {"staticgrad": ("jax, jax.numpy", "staticgrad.jax"), "jax": ("numpy", "jax, jax.numpy")}
@@ -150,6 +153,21 @@ def table(rows: list[dict[str, Any]], spent: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def tables(rows: list[dict[str, Any]], spent: dict[str, float]) -> dict[str, history.Table]:
+    """What the history keeps: the medians of ratios, and times of calls and set-ups by function and size."""
+    kept: dict[str, history.Table] = {MEDIANS: {}, "µs of CPU of a call": {}, "seconds of CPU of a set-up": {}}
+    for size, what in enumerate(("small", "large")):
+        of_size = [row for row in rows if row["size"] == size]
+        ratios = [[row[key] / row[f"{key}_jax"] for row in of_size] for key in ("call", "setup")]
+        call, setup = map(statistics.median, ratios)
+        kept[MEDIANS][what] = {"functions": len(of_size), "call": call, "set-up": setup}
+        for title, key in zip(list(kept)[1:], ("call", "setup"), strict=True):
+            for row in of_size:
+                times = {"staticgrad": row[key], "jax.jit": row[f"{key}_jax"], RATIO: row[key] / row[f"{key}_jax"]}
+                kept[title][f"{row['function']}, {what}"] = times
+    return kept | {"seconds of CPU": {"import": spent}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--functions", default="*", help="names, with * and ?, separated by commas")
@@ -158,11 +176,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4, help="of calls in a round")
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--first", action="store_true", help="count the machinery of all programs as set-up")
+    history.add_option(parser)
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(given.one[0], int(given.one[1]), given.rounds, given.seconds)))
         return
+    kept = history.opened(parser, given, "functions", "sizes", "first")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from jax_functions import FUNCTIONS
 
@@ -190,6 +210,11 @@ def main() -> None:
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump({"rows": rows, "imports": spent}, file, indent=1)
+    if not all("call" in row for row in rows):
+        sys.exit("some functions failed or gave wrong values")
+    if kept is not None:
+        settings = {"rounds": given.rounds, "seconds": given.seconds}
+        kept.append("from_jax", tables(rows, spent), ("jax",), threads=len(os.sched_getaffinity(0)), settings=settings)
 
 
 if __name__ == "__main__":

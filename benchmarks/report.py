@@ -1,4 +1,4 @@
-"""What was measured, as JSON, as Markdown, and as the table of a README."""
+"""What was measured, as JSON, as Markdown, and as the tables of the history."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import os
 import platform
 import re
 import statistics
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from catalog import load
+from figures import CALLS, RATIO, geometric_mean, number, summary, table
+from history import Table
 from peers import PEERS
 from turns import OURS, Plan, Row
 
 from staticgrad.runtime.measured.machine import MeasuredMachine
-
-TIE = 1.15  # ratios nearer to one than this say nothing
-BEGIN, END = "<!-- figures: written by make bench -->", "<!-- figures: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,6 @@ def best_peer(rows: Sequence[Row]) -> Row | None:
     return min(others, key=lambda row: row.median_us, default=None)
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
-
-
 def ratios_to_best(results: Results) -> dict[str, float]:
     """By workload, staticgrad's time over that of the best peer."""
     found = {}
@@ -64,32 +58,7 @@ def floor_us(results: Results, name: str) -> float:
     return results.machine.floor(workload.flops, workload.traffic, workload.dtype) * 1e6
 
 
-def summary(results: Results) -> str:
-    ratios = ratios_to_best(results)
-    if not ratios:
-        return "No workload has both staticgrad and a peer."
-    faster = sum(ratio < 1 / TIE for ratio in ratios.values())
-    slower = sorted(name for name, ratio in ratios.items() if ratio > TIE)
-    return (
-        f"Against the best peer of each workload staticgrad takes {geometric_mean(list(ratios.values())):.2f} of its "
-        f"time in the geometric mean of {len(ratios)}: faster on {faster}, level within {TIE - 1:.0%} on "
-        f"{len(ratios) - faster - len(slower)}, slower on {len(slower)}{': ' + ', '.join(slower) if slower else ''}."
-    )
-
-
 # -- tables -----------------------------------------------------------------------------------------------------------
-
-
-def number(x: float) -> str:
-    if math.isnan(x):
-        return "–"
-    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
-
-
-def table(header: Sequence[str], lines: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """In Markdown; the first ``texts`` columns are words, the others numbers."""
-    rule = [*["---"] * texts, *["---:"] * (len(header) - texts)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
 def _cell(rows: Sequence[Row], peer: str, text: str) -> str:
@@ -184,7 +153,7 @@ def setting(results: Results) -> str:
 
 
 def as_markdown(results: Results) -> str:
-    parts = [setting(results), summary(results)]
+    parts = [setting(results), summary(ratios_to_best(results))]
     parts += [make(results) for make in (calls_table, verdict_table, phases_table, memory_table, footprint_table)]
     rows = [row for rows in results.rows.values() for row in rows]
     failed = [f"- {row.workload}, {row.peer}: {row.error}" for row in rows if row.error]
@@ -232,30 +201,18 @@ def _workload_json(results: Results, name: str) -> dict[str, Any]:
     }
 
 
-def readme_section(results: Results) -> str:
-    """What stands between the two marks of a README: how it was measured, and a table."""
-    shown = [peer for peer in results.plan.peers if peer != OURS]
-    rows_of_all = [row for rows in results.rows.values() for row in rows]
-    versions = {PEERS[row.peer].modules[0]: row.version for row in rows_of_all if row.version and row.peer != OURS}
-    named = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
-    lines = []
-    for name, rows in results.rows.items():
-        best = best_peer(rows)
-        ratio = f"{best.ratio:.2f}" if best is not None and not math.isnan(best.ratio) else "–"
-        lines.append([name, *(_cell(rows, peer, "median_us") for peer in (OURS, *shown)), ratio])
-    header = ["workload", OURS, *(PEERS[peer].title for peer in shown), "over the best"]
-    threads = "one thread" if results.plan.threads == 1 else f"{results.plan.threads} threads"
-    text = (
-        f"Microseconds for one call, {threads} on {processor()}, arrays in and arrays out, the peers in turn "
-        f"({named}). The last column is staticgrad's time over that of the best peer. {summary(results)}"
-    )
-    return f"{BEGIN}\n{textwrap.fill(text, 120, break_long_words=False)}\n\n{table(header, lines)}\n{END}"
+def tables_of(results: Results) -> dict[str, Table]:
+    """What the history keeps: the median call of each peer, and the ratio to the best one."""
+    ratios = ratios_to_best(results)
+    calls = {
+        name: {row.peer: row.median_us for row in rows if row.rounds_us and not row.error} | {RATIO: ratios[name]}
+        for name, rows in results.rows.items()
+        if name in ratios
+    }
+    return {CALLS: calls}
 
 
-def rewrite_readme(path: Path, results: Results) -> None:
-    """Replace what stands between the marks. ``ValueError`` if there are none."""
-    text = path.read_text(encoding="utf-8")
-    start, end = text.find(BEGIN), text.find(END)
-    if not 0 <= start < end:
-        raise ValueError(f"{path}: expected the lines {BEGIN!r} and {END!r}")
-    path.write_text(text[:start] + readme_section(results) + text[end + len(END) :], encoding="utf-8")
+def versions(results: Results) -> dict[str, str]:
+    """Versions of the peers' packages."""
+    rows = [row for rows in results.rows.values() for row in rows if row.version and row.peer != OURS]
+    return {PEERS[row.peer].modules[0]: row.version for row in rows}

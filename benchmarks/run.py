@@ -1,13 +1,13 @@
 """Measure staticgrad beside the peers that are installed, in one run.
 
     python benchmarks/run.py [--workload NAMES] [--peer NAMES] [--threads N] [--seed N] [--drawn N] [--rounds N]
-                             [--python NAMES=INTERPRETER] [--out FOLDER] [--json FILE] [--readme FILE]
-                             [--no-warm] [--quick]
+                             [--python NAMES=INTERPRETER] [--isa native|avx2] [--out FOLDER] [--json FILE]
+                             [--history FOLDER] [--no-warm] [--quick]
 
 Goes out: tables in Markdown on standard output; with ``--out`` a folder with them, all that was measured as JSON and a
-chart; with ``--json`` that file alone; with ``--readme`` the section of figures of that file is written anew if all
-workloads were measured in full. Exit status 1 if an answer was wrong, a peer failed or staticgrad's bits depend on the
-threads. How it is measured is said in ``README.md`` beside this file.
+chart; with ``--json`` that file alone; with ``--history`` a record in the history, unless staticgrad failed. Exit
+status 1 if an answer was wrong, a peer failed or staticgrad's bits depend on the threads. How it is measured is said in
+``README.md`` beside this file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import history
 from answers import missing
 from catalog import NAMED, drawn_names
 from chart import draw
+from figures import number
+from history import History
 from peers import PEERS
-from report import Results, as_json, as_markdown, number, rewrite_readme
+from report import Results, as_json, as_markdown, tables_of, versions
 from turns import HERE, OURS, Plan, environment, measure, pin, processors
 
 from staticgrad.runtime.measured.machine import MeasuredMachine, from_json
+
+COMPARED = ("numpy", "torch", "jax")  # in every record
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Outputs:
 
     folder: Path | None
     json: Path | None
-    readme: Path | None
+    history: History | None = None
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -95,14 +100,17 @@ def parser() -> argparse.ArgumentParser:
     add("--python", action="append", default=[], metavar="NAMES=INTERPRETER", help="another interpreter for some peers")
     add("--out", type=Path, metavar="FOLDER", help="figures.md, figures.json and figures.svg go there")
     add("--json", type=Path, metavar="FILE", help="write everything that was measured there")
-    add("--readme", type=Path, metavar="FILE", help="write its section of figures anew")
+    add("--isa", choices=("native", "avx2"), default="", help="all that the processor has, or AVX2, for every peer; "
+        "default: as the environment says")  # fmt: skip
+    history.add_option(made)
     add("--no-warm", action="store_true", help="leave out the first call of a second process with filled caches")
     add("--quick", action="store_true", help="two short turns, no warm caches: whether all is well, not how fast it is")
     return made
 
 
 def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
-    given = parser().parse_args(arguments)
+    made = parser()
+    given = made.parse_args(arguments)
     most = len(processors(given.threads)) if hasattr(os, "sched_getaffinity") else given.threads
     if not 1 <= given.threads <= most:
         raise SystemExit(f"--threads {given.threads}: expected 1 to the number of processors")
@@ -113,13 +121,14 @@ def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
     plan = Plan(
         (*names, *drawn_names(given.drawn)), available(given.peer, pythons), given.threads, given.seed,
         rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4,
-        warm=not (given.quick or given.no_warm), pythons=pythons,
+        warm=not (given.quick or given.no_warm), pythons=pythons, isa=given.isa,
     )  # fmt: skip
-    readme = given.readme
-    if readme is not None and (given.quick or given.drawn or given.workload is not None):
-        say(f"{readme} stays as it is: its figures are of all workloads by name, measured in full")
-        readme = None
-    return plan, Outputs(given.out, given.json, readme)
+    if given.history is not None and not given.isa:
+        made.error("--history: expected --isa, which says what the record is of")
+    kept = history.opened(made, given, "quick", "drawn", "workload", "seed")
+    if kept is not None and (absent := {OURS, *COMPARED} - {*plan.peers}):
+        made.error(f"--history: expected {', '.join(sorted(absent))} among the peers")
+    return plan, Outputs(given.out, given.json, kept)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -131,7 +140,7 @@ def measured_machine(plan: Plan) -> MeasuredMachine:
         process = subprocess.Popen(
             [plan.python(OURS), "-m", "staticgrad.runtime.measured.machine", str(plan.threads)],
             cwd=HERE, text=True, stdout=subprocess.PIPE,
-            env=environment(plan.threads, Path(folder)),
+            env=environment(plan.threads, Path(folder), plan.isa),
         )  # fmt: skip
         pin(process.pid, plan.threads)
         text, _ = process.communicate()
@@ -144,8 +153,6 @@ def write(results: Results, outputs: Outputs) -> None:
     text = json.dumps(as_json(results), indent=1) + "\n"
     if outputs.json is not None:
         outputs.json.write_text(text, encoding="utf-8")
-    if outputs.readme is not None:
-        rewrite_readme(outputs.readme, results)
     if outputs.folder is None:
         return
     outputs.folder.mkdir(parents=True, exist_ok=True)
@@ -166,10 +173,16 @@ def main(arguments: list[str]) -> int:
         for row in results.rows[name]:
             say(f"  {row.peer} {row.error or number(row.median_us) + ' µs'}", end="")
         say("")
-        write(results, Outputs(outputs.folder, None, None))  # what there is, should the run be broken off
+        write(results, Outputs(outputs.folder, None))  # what there is, should the run be broken off
     print(as_markdown(results))
     write(results, outputs)
-    return int(any(row.error for rows in results.rows.values() for row in rows))
+    failed = {row.peer for rows in results.rows.values() for row in rows if row.error}
+    if outputs.history is not None and OURS not in failed:
+        settings = {"rounds": plan.rounds, "seconds": plan.seconds}
+        outputs.history.append(
+            "run", tables_of(results), isa=plan.isa, threads=plan.threads, versions=versions(results), settings=settings
+        )
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Measure PyMC models as nutpie samples them: compiled by staticgrad, by numba and by JAX.
 
     python benchmarks/samplers.py [--model NAMES] [--backend NAMES] [--rounds N] [--seconds S] [--draws N] [--json FILE]
+                                  [--history FOLDER]
 
 The models are the ten of ``tests/support/pymc_models.py``, with data from a seed. Each backend has a process of its own
 with empty caches: CPU seconds of the compilation until logp, gradient and a draw's expansion have been computed once,
@@ -26,6 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import history
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
@@ -214,6 +216,15 @@ def measure(model: str, given: argparse.Namespace, library: str) -> list[dict[st
     return rows
 
 
+def tables(rows: list[dict[str, Any]]) -> dict[str, history.Table]:
+    """What the history keeps: times of gradients and compilations by model."""
+    kept: dict[str, history.Table] = {"µs of a gradient": {}, "seconds of CPU of a compilation": {}}
+    for row in rows:
+        for title, number in zip(kept, (row["seconds"] * 1e6, row["compile"]), strict=True):
+            kept[title].setdefault(row["model"], {})[row["backend"]] = number
+    return kept
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         serve(*sys.argv[2:])
@@ -226,7 +237,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="of each turn")
     parser.add_argument("--draws", type=int, default=0, help="that are sampled, after as many to tune; default: none")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    history.add_option(parser)
     given = parser.parse_args()
+    kept = history.opened(parser, given, "model", "backend")
     sys.path.insert(0, str(HERE.parent / "tests"))
     from support.pymc_models import MODELS
 
@@ -253,6 +266,9 @@ def main() -> None:
                 print(line, flush=True)
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1))
+    if kept is not None and not any("error" in row for row in found):
+        settings = {"rounds": given.rounds, "seconds": given.seconds}
+        kept.append("samplers", tables(found), ("pymc", "nutpie", "numba", "jax"), settings=settings)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Measure Stan programs compiled by staticgrad beside stanli, which interprets them.
 
     python benchmarks/stan_models.py [--model NAMES] [--folder PATH] [--rounds N] [--seconds S] [--json FILE]
+                                     [--history FOLDER]
 
 A program is a file ``NAME.stan`` of the folder, with its data in ``NAME.json`` (or under ``data`` there); without a
 folder those of ``tests/data/stan``. Each system has a process of its own with empty caches: seconds of set-up from the
@@ -23,7 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import history
 import numpy as np
+from figures import RATIO
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "stan"
 OURS, THEIRS = "staticgrad", "stanli"
@@ -110,6 +113,17 @@ def differing(a: dict[str, Any], b: dict[str, Any]) -> str:
     return ""
 
 
+def tables(found: dict[str, Any]) -> dict[str, history.Table]:
+    """What the history keeps of programs on which both agree: times of gradients and set-ups."""
+    return {
+        title: {
+            name: {who: row[who][key] for who in (OURS, THEIRS)} | {RATIO: row[OURS][key] / row[THEIRS][key]}
+            for name, row in found.items()
+        }
+        for title, key in (("µs of a gradient", "microseconds"), ("seconds of a set-up", "setup"))
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="*", help="names of programs, with wildcards, separated by commas")
@@ -117,13 +131,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--json", type=Path)
+    history.add_option(parser)
     parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         system, path, rounds, seconds = options.serve
         print(json.dumps(measure(system, Path(path), int(rounds), float(seconds))))
         return
+    kept = history.opened(parser, options, "model", "folder")
     found: dict[str, Any] = {}
+    agreeing: dict[str, Any] = {}
     print("| program | numbers | set-up, s | stanli | a gradient, µs | stanli | |\n|---|---|---|---|---|---|---|")
     for path in sorted(options.folder.glob("*.stan")):
         if not any(fnmatch.fnmatch(path.stem, name) for name in options.model.split(",")):
@@ -133,10 +150,16 @@ def main() -> None:
         if "error" in a or "error" in b:
             print(f"| {path.stem} | {a.get('error', '')} {b.get('error', '')} |")
             continue
+        differs = differing(a, b)
+        if not differs:
+            agreeing[path.stem] = found[path.stem]
         times = f"{a['setup']:.2f} | {b['setup']:.2f} | {a['microseconds']:.1f} | {b['microseconds']:.1f}"
-        print(f"| {path.stem} | {a['n']} | {times} | {differing(a, b)} |", flush=True)
+        print(f"| {path.stem} | {a['n']} | {times} | {differs} |", flush=True)
     if options.json:
         options.json.write_text(json.dumps(found))
+    if kept is not None:
+        settings = {"rounds": options.rounds, "seconds": options.seconds}
+        kept.append("stan_models", tables(agreeing), ("stanli",), settings=settings)
 
 
 if __name__ == "__main__":

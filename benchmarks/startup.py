@@ -1,6 +1,7 @@
 """How long until the first answer: import, build, and compile with the first call, each in a fresh process.
 
     python benchmarks/startup.py [--workloads A,B] [--peer jax:PYTHON]... [--runs 5] [--threads 1] [--no-bytecode]
+                                 [--history FOLDER]
 
 For each workload staticgrad starts *cold*, with an empty cache of programs, *warm*, when an earlier process has
 compiled the same, and *loaded*, without its compiler: an earlier process has exported the program, and building it is
@@ -135,16 +136,22 @@ def rows(processes: Processes, workload: str, peers: Sequence[tuple[str, str]], 
 
 
 def main() -> None:
+    import history  # here, as what the children import is measured
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workloads", default="", help="names, comma-separated; default: all")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME:PYTHON", help="and an interpreter with it")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-bytecode", action="store_true")
+    history.add_option(parser)
     arguments = parser.parse_args()
 
     from catalog import NAMED
+    from peers import PEERS
 
+    kept = history.opened(parser, arguments, "no_bytecode")
+    found: dict[str, dict[str, float]] = {}
     names = arguments.workloads.split(",") if arguments.workloads else list(NAMED)
     peers = [tuple(peer.split(":", 1)) for peer in arguments.peer]
     print(f"{'workload':20} {'who':18} " + " ".join(f"{phase:>10}" for phase in (*PHASES, "together")))
@@ -152,8 +159,15 @@ def main() -> None:
         processes = Processes(Path(folder), arguments.threads, not arguments.no_bytecode)
         for name in names:
             for who, times in rows(processes, name, peers, arguments.runs):
+                found.setdefault(name, {})[who] = 1e3 * sum(times.values())
                 columns = [*(times[phase] for phase in PHASES), sum(times.values())]
                 print(f"{name:20} {who:18} " + " ".join(f"{1e3 * t:10.1f}" for t in columns), flush=True)
+    if kept is not None:
+        packages = [PEERS[name].modules[0] for name, _ in peers]
+        settings = {"runs": arguments.runs}
+        kept.append(
+            "startup", {"ms until the first answer": found}, packages, threads=arguments.threads, settings=settings
+        )
 
 
 if __name__ == "__main__":

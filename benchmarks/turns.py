@@ -23,6 +23,7 @@ from typing import Any
 
 from answers import Answers, mismatch, reference_peer
 from catalog import load
+from instruction_sets import environment as held
 from peers import PEERS
 from workloads import Workload
 
@@ -36,7 +37,8 @@ POOLS = (
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a run was asked to do. ``peers``: those that can be measured; ``pythons``: interpreters other than this one;
-    ``seconds``: of each peer's turn; ``patience``: seconds until a peer has to have answered."""
+    ``seconds``: of each peer's turn; ``patience``: seconds until a peer has to have answered; ``isa``: of all peers, as
+    ``instruction_sets.py`` has it."""
 
     workloads: tuple[str, ...]
     peers: tuple[str, ...]
@@ -47,6 +49,7 @@ class Plan:
     warm: bool = True
     patience: float = 300.0
     pythons: dict[str, str] = field(default_factory=dict)
+    isa: str = ""
 
     def python(self, peer: str) -> str:
         return self.pythons.get(peer, sys.executable)
@@ -83,8 +86,8 @@ class Row:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def environment(threads: int, caches: Path) -> dict[str, str]:
-    """Pools of one size, no accelerators, and whatever a peer keeps of its compilations in ``caches``."""
+def environment(threads: int, caches: Path, isa: str) -> dict[str, str]:
+    """Pools of one size, one instruction set, no accelerators, and what peers keep of compilations in ``caches``."""
     kept = {
         "STATICGRAD_CACHE": "1",
         "STATICGRAD_CACHE_DIR": str(caches / "staticgrad"),
@@ -96,7 +99,7 @@ def environment(threads: int, caches: Path) -> dict[str, str]:
         "NUMBA_CACHE_DIR": str(caches / "numba"),
     }
     quiet = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return os.environ | dict.fromkeys(POOLS, str(threads)) | kept | quiet
+    return held(isa, os.environ) | dict.fromkeys(POOLS, str(threads)) | kept | quiet
 
 
 def processors(threads: int) -> set[int]:
@@ -120,7 +123,8 @@ class Process:
         self.patience = plan.patience
         command = [plan.python(peer), "measure.py", peer, workload, str(self.threads), str(plan.seed)]
         self.process = subprocess.Popen(
-            [*command, *(["--double"] if double else [])], cwd=HERE, env=environment(self.threads, caches), text=True,
+            [*command, *(["--double"] if double else [])], cwd=HERE, text=True,
+            env=environment(self.threads, caches, plan.isa),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         pin(self.process.pid, self.threads)

@@ -31,10 +31,12 @@ import staticgrad
 from staticgrad import llms
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "benchmarks")]
 
 import api  # noqa: E402  its folder is on the path now
+import figures  # noqa: E402  of ../benchmarks
 import gallery  # noqa: E402
+import history  # noqa: E402
 import pages  # noqa: E402
 import pictures  # noqa: E402
 import sites  # noqa: E402
@@ -135,9 +137,12 @@ def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
 
 def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
     """Write what the blocks of a page stand for in their place."""
-    text[0] = (
-        way.expanded(text[0], HERE / f"{page}.md") if page == way.PAGE else api.expanded(gallery.expanded(text[0]))
-    )
+    if page == way.PAGE:
+        text[0] = way.expanded(text[0], HERE / f"{page}.md")
+    elif page == "figures":
+        text[0] = figures.expanded(text[0], history.load())
+    else:
+        text[0] = api.expanded(gallery.expanded(text[0]))
 
 
 MADE_BY_CALLS = ("CFunction", "Executable", "Node", "Tape", "Tensor")  # users never call these classes

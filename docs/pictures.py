@@ -14,6 +14,7 @@ import html
 import io
 import itertools
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ from staticgrad.base import phases
 from staticgrad.base.progress import PATIENCE, Progress, Terminal
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "benchmarks"))
+
+import chart  # noqa: E402  its folder is on the path now
+import history  # noqa: E402
 
 WHOLE = "page.html"  # the suffix of what is a page of its own
 
@@ -150,6 +155,16 @@ def notebook_progress(page: Mapping[str, Any], path: Path) -> None:
         sg.Session(page["g"]).compile([page["loss"], page["train"]], [page["x"], page["t"]])
     texts = written.getvalue().split("\r")
     path.write_text(f"<pre>{html.escape(texts[len(texts) // 2].strip())}</pre>\n", encoding="utf-8")
+
+
+@picture("figures.md")
+def figures_mean(page: Mapping[str, Any], path: Path) -> None:
+    chart.draw_mean(history.load(), path)
+
+
+@picture("figures.md")
+def figures_workloads(page: Mapping[str, Any], path: Path) -> None:
+    chart.draw_workloads(history.load(), path)
 
 
 def plan_of_home(path: Path) -> None:

@@ -25,8 +25,8 @@ from staticgrad.tools import cli
 
 HERE = ROOT / "benchmarks"
 TOOLS = (
-    "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "gemm", "growing",
-    "from_jax", "hot_functions", "interpreters",
+    "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "exported", "figures",
+    "gemm", "growing", "from_jax", "history", "hot_functions", "instruction_sets", "interpreters",
     "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
 )  # fmt: skip
 
@@ -182,7 +182,7 @@ def results(tools: Any) -> Any:
 
 
 def test_the_summary_counts_wins_and_losses(tools: Any, results: Any) -> None:
-    text = tools.report.summary(results)
+    text = tools.figures.summary(tools.report.ratios_to_best(results))
     assert "1.00 of its time in the geometric mean of 2" in text
     assert "faster on 1, level within 15% on 0, slower on 1: gemm_256" in text
 
@@ -205,24 +205,14 @@ def test_json_says_null_where_nothing_was_measured(tools: Any, results: Any) -> 
     assert [row["median_us"] for row in found["rows"]][:3] == [10.0, 20.0, None]
 
 
-def test_the_readme_is_written_between_its_marks(tools: Any, results: Any, tmp_path: Path) -> None:
-    report, path = tools.report, tmp_path / "README.md"
-    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", encoding="utf-8")
-    for _ in range(2):  # the second time it finds what it wrote
-        report.rewrite_readme(path, results)
-        text = path.read_text(encoding="utf-8")
-        assert text.startswith(f"before\n{report.BEGIN}\n")
-        assert text.endswith(f"{report.END}\nafter\n")
-        assert "old" not in text
-        assert "| gemm_64 | 10 | 20 | failed | 0.50 |" in text
-    path.write_text("no marks", encoding="utf-8")
-    with pytest.raises(ValueError, match="expected the lines"):
-        report.rewrite_readme(path, results)
-
-
-def test_the_readme_has_the_marks(tools: Any) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert 0 < text.index(tools.report.BEGIN) < text.index(tools.report.END)
+def test_the_history_keeps_medians_of_what_succeeded_and_the_ratio(tools: Any, results: Any) -> None:
+    assert tools.report.tables_of(results) == {
+        "µs of a call": {
+            "gemm_64": {"staticgrad": 10.0, "numpy": 20.0, "over the best": 0.5},
+            "gemm_256": {"staticgrad": 10.0, "numpy": 5.0, "over the best": 2.0},
+        }
+    }
+    assert tools.report.versions(results) == {"numpy": "2.0"}
 
 
 def test_the_chart_has_a_bar_for_each_ratio(tools: Any, results: Any, tmp_path: Path) -> None:
@@ -271,6 +261,23 @@ def test_a_small_run_from_end_to_end(tmp_path: Path) -> None:
         assert row["median_us"] > 0
     assert found["geometric_mean"] > 0
     assert (tmp_path / "figures.md").read_text(encoding="utf-8").strip() in done.stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="there is no commit to tell of")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--quick", "--isa", "native"], "expected everything to be measured, not --quick"),
+        (["--workload", "copy", "--isa", "native"], "expected everything to be measured, not --workload"),
+        (["--peer", "staticgrad,numpy", "--isa", "native"], "expected jax, torch among the peers"),
+        ([], "expected --isa"),
+    ],
+)
+def test_no_part_of_a_run_comes_into_the_history(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = bench("--history", str(tmp_path / "history"), *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "history").exists()
 
 
 def test_a_second_process_finds_what_the_first_one_compiled(tools: Any) -> None:
