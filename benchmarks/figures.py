@@ -105,13 +105,13 @@ def tables(record: Record) -> str:
 
 
 def _markdown(title: str, rows: Table) -> str:
-    order = [*PEERS, RATIO]  # what is not in it comes first
-    found = dict.fromkeys(name for cells in rows.values() for name in cells)
-    columns = sorted(found, key=lambda name: order.index(name) if name in order else -1)
+    columns = list(dict.fromkeys(name for cells in rows.values() for name in cells))
+    if title == CALLS:  # not every peer is in the first row
+        columns = [name for name in (*PEERS, RATIO) if name in columns]
 
     def cell(cells: dict[str, float], name: str) -> str:
         value = cells.get(name, math.nan)
-        return f"{value:.2f}" if name == RATIO and not math.isnan(value) else number(value)
+        return f"{value:.2f}" if (title, name) == (CALLS, RATIO) and not math.isnan(value) else number(value)
 
     lines = [[row, *(cell(cells, name) for name in columns)] for row, cells in rows.items()]
     shown = [PEERS[name].title if name in PEERS else name for name in columns]
