@@ -310,7 +310,7 @@ class _Batcher:
         start = len(self._trace.nodes)
         assert node.op.expand is not None
         with self._trace, isolated():
-            results = node.op.expand(FUNCTIONS, Primal(node.inputs, node.outputs, node.attrs))
+            results = node.op.expand(FUNCTIONS, Primal(node.inputs, (), node.attrs))
         for new in self._trace.nodes[start:]:
             self._declare(new)
         return [self.value(y) for y in results]
