@@ -278,12 +278,12 @@ class Op:
     """An entry of the table. Fields that are functions take the attributes first:
 
     ``infer(attrs, *types)``, ``reference(attrs, *arrays)``, ``scalar(builder, attrs, *values)``; derivative rules take
-    the namespace and the primal node: ``vjp(o, node, *cotangents)`` gives a cotangent or None for each input (an
-    output that is not needed has the cotangent None), ``jvp(o, node, *tangents)`` gives a tangent or None for each
-    output (an input that does not vary has the tangent None); ``expand(o, node)`` gives the outputs in terms of other
-    ops, of a node that has no outputs yet; ``batch(o, batched_node)`` gives the outputs for all examples (``ops/batch_rules.py`` has those that are
-    shared), or says why there are none. Without one a composed op goes over examples through its expansion, a loop
-    through its bodies.
+    the namespace and the primal node: ``vjp(o, node, *cotangents)`` gives a cotangent or None for each input (an output
+    that is not needed has the cotangent None), ``jvp(o, node, *tangents)`` gives a tangent or None for each output (an
+    input that does not vary has the tangent None); ``expand(o, node)`` gives the outputs in terms of other ops, of a
+    node that has no outputs yet; ``batch(o, batched_node)`` gives the outputs for all examples (``ops/batch_rules.py``
+    has those that are shared), or says why there are none. Without one a composed op goes over examples through its
+    expansion, a loop through its bodies.
     """
 
     name: str
