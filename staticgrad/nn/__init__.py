@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from staticgrad.nn.layers.normalisation import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
     from staticgrad.nn.layers.recurrent import GRU, LSTM
     from staticgrad.nn.module import Module
-    from staticgrad.nn.summary import summary
+    from staticgrad.nn.summaries import summary
     from staticgrad.nn.weights import load_safetensors
 
 _DEFINED = {
@@ -49,7 +49,7 @@ _DEFINED = {
     "layers.normalisation": "BatchNorm1d BatchNorm2d GroupNorm LayerNorm RMSNorm",
     "layers.recurrent": "GRU LSTM",
     "module": "Module",
-    "summary": "summary",
+    "summaries": "summary",
     "weights": "load_safetensors",
 }
 _PLACES = {name: f"{__name__}.{module}" for module, names in _DEFINED.items() for name in names.split()}
