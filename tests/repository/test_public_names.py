@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import inspect
+import pkgutil
 import pydoc
 import re
 from types import ModuleType
@@ -42,6 +43,15 @@ def test_dir_of_a_module_has_its_public_names_alone(home: ModuleType) -> None:
         assert not isinstance(value, ModuleType) or value.__name__ in public, name
     assert [name for name in names if name[0] == "_"] == (["__version__"] if home is sg else [])
     assert set(home.__all__) <= set(names)
+
+
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)
+def test_no_import_of_a_module_takes_the_place_of_a_function(home: ModuleType) -> None:
+    """Python makes a module an attribute of its package, also where a function has its name."""
+    if not hasattr(home, "__path__"):
+        return
+    modules = {module.name for module in pkgutil.iter_modules(home.__path__)}
+    assert not [name for name in modules & set(dir(home)) if not inspect.ismodule(getattr(home, name))]
 
 
 @pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)
