@@ -550,21 +550,20 @@ def pull_back_cond(
     numbers = [k for k, ct in enumerate(cotangents) if ct is not None]
     wanted = [i for i, x in enumerate(primal.inputs[1:]) if needs[1 + i] and is_floating(x.dtype)]
 
-    def derive(body: Body, derivation: BodyGraph, given: Sequence[Tensor]) -> list[Tensor]:
+    def derive(body: Body, derivation: BodyGraph, given: Sequence[Tensor]) -> list[_Derived]:
         seeds: dict[Tensor, Tensor] = {}
         for k, ct in zip(numbers, given, strict=True):
             y = body.fetches[k]
             seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
         targets = [body.feeds[i] for i in wanted]
         found = pull(derivation, seeds, targets)
-        return [found[x] if x in found else FUNCTIONS.zeros_like(x) for x in targets]
+        return [(found.get(x), x) for x in targets]
 
     if not wanted or not numbers:
         return [None] * len(primal.inputs)
     given = [ct for ct in cotangents if ct is not None]
-    outputs = _derived_cond(graph, primal, given, derive)
     result: list[Maybe] = [None] * len(primal.inputs)
-    for i, ct in zip(wanted, outputs, strict=True):
+    for i, ct in zip(wanted, _derived_cond(graph, primal, given, derive), strict=True):
         result[1 + i] = ct
     return result
 
@@ -574,28 +573,29 @@ def push_forward_cond(graph: Graph, primal: Primal[Any], tangents: Sequence[Mayb
     moving = [i for i, t in enumerate(tangents[1:]) if t is not None]
     numbers = [k for k, y in enumerate(primal.outputs) if is_floating(y.dtype)]
 
-    def derive(body: Body, derivation: BodyGraph, given: Sequence[Tensor]) -> list[Tensor]:
+    def derive(body: Body, derivation: BodyGraph, given: Sequence[Tensor]) -> list[_Derived]:
         seeds = {body.feeds[i]: t for i, t in zip(moving, given, strict=True)}
         ys = [body.fetches[k] for k in numbers]
         found = push(derivation, seeds, ys)
-        return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in ys]
+        return [(found.get(y), y) for y in ys]
 
     given = [t for t in tangents[1:] if t is not None]
     if not given or not numbers:
         return [None] * len(primal.outputs)
-    outputs = _derived_cond(graph, primal, given, derive)
     result: list[Maybe] = [None] * len(primal.outputs)
-    for k, t in zip(numbers, outputs, strict=True):
+    for k, t in zip(numbers, _derived_cond(graph, primal, given, derive), strict=True):
         result[k] = t
     return result
 
 
-_Derive = Callable[[Body, BodyGraph, Sequence[Tensor]], list[Tensor]]
+_Derived = tuple[Maybe, Tensor]  # a cotangent or tangent, None for one that is zero, and whose it is
+_Derive = Callable[[Body, BodyGraph, Sequence[Tensor]], list[_Derived]]
 
 
-def _derived_cond(graph: Graph, primal: Primal[Any], given: Sequence[Tensor], derive: _Derive) -> tuple[Tensor, ...]:
+def _derived_cond(graph: Graph, primal: Primal[Any], given: Sequence[Tensor], derive: _Derive) -> list[Maybe]:
+    """The results of a cond of what ``derive`` declares for each branch, None where neither branch leads to one."""
     attrs: CondAttributes = primal.attrs
-    written: list[tuple[BodyGraph, list[Tensor], list[Tensor]]] = []
+    written: list[tuple[BodyGraph, list[Tensor], list[_Derived]]] = []
     for branch in (attrs.then, attrs.otherwise):
         body = _silent(branch)
         derivation = _derivation(graph, body)
@@ -603,11 +603,18 @@ def _derived_cond(graph: Graph, primal: Primal[Any], given: Sequence[Tensor], de
             seeds = [derivation.parameter(TensorType(x.shape, x.dtype), "given") for x in given]
             written.append((derivation, [*body.feeds, *seeds], derive(body, derivation, seeds)))
     fresh = list(dict.fromkeys(x for d, _, _ in written for x in list(d.captured)[d.first_capture :]))
+    kept = [any(x is not None for x, _ in pair) for pair in zip(*(made for _, _, made in written), strict=True)]
+    if not any(kept):
+        return [None] * len(kept)
     bodies = []
-    for derivation, feeds, fetches in written:
+    for derivation, feeds, made in written:
         every = (*feeds, *(derivation.adopt(x, "cond") for x in fresh))
-        bodies.append(Body(derivation, every, tuple(fetches), effects_of(derivation.nodes, fetches)))
-    return graph.add(COND, [*primal.inputs, *given, *fresh], CondAttributes(*bodies)).outputs
+        with derivation, isolated():
+            some = [pair for pair, there in zip(made, kept, strict=True) if there]
+            fetches = tuple(FUNCTIONS.zeros_like(of) if x is None else x for x, of in some)
+        bodies.append(Body(derivation, every, fetches, effects_of(derivation.nodes, fetches)))
+    outputs = iter(graph.add(COND, [*primal.inputs, *given, *fresh], CondAttributes(*bodies)).outputs)
+    return [next(outputs) if there else None for there in kept]
 
 
 def _silent(body: Body) -> Body:

@@ -133,7 +133,8 @@ class _Jax(Dialect):
 
     def compute(self, node: Any, given: Sequence[Any]) -> Sequence[Any] | None:
         few = all(_is_few(v.aval.shape) for v in node.outvars)
-        if not few or node.effects or self.name(node) == "dim_as_value":
+        acts = bool(node.effects) or self.key(node) == "error_if"  # which a run may never come to
+        if not few or acts or self.name(node) == "dim_as_value":
             return None
         if is_complex(node) or any(True for _ in versions.bodies_of(node.params)):
             return None
@@ -163,6 +164,7 @@ class JaxScope(SourceScope):
         given: the tensors that the function was called with.
         open: the open sizes among the shapes.
         part: "real" or "imag" where complex values are seen as this part of them.
+        derives: True in JAX's rule for the tangents of a function.
     """
 
     def __init__(
@@ -178,6 +180,7 @@ class JaxScope(SourceScope):
         self.part = ""
         self.lifted: Mapping[int, Tensor] = {} if lifted is None else lifted
         self.given: frozenset[Tensor] = frozenset(self.lifted.values())
+        self.derives = False
         self._arrays: dict[int, Any] = {}  # of constants, one for all uses, so that it is one constant
 
     def value(self, variable: Any) -> Any:

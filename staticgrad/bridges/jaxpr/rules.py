@@ -7,6 +7,7 @@ declared. So custom rules are read by the public interface alone.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,7 +47,10 @@ class JaxRule:
 
     def forward(self, at: JaxScope, primals: Sequence[Any], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The tangent of each result, of those of all operands."""
-        found: list[Tensor | None] = self._spread(at, True, self._results, [*primals, *_chosen(tangents, self.moving)])
+        inside = copy.copy(at)
+        inside.derives = True
+        values = [*primals, *_chosen(tangents, self.moving)]
+        found: list[Tensor | None] = self._spread(inside, True, self._results, values)
         return found
 
     def backward(self, at: JaxScope, primals: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Tensor | None]:
@@ -59,7 +63,10 @@ class JaxRule:
     def _spread(self, at: JaxScope, forward: bool, places: Sequence[bool], values: Sequence[Any]) -> Any:
         if forward not in self._traced:
             self._traced[forward] = self._trace(self._pushed if forward else self._pulled, forward)
-        found = iter(as_tensors(at.run(self._traced[forward], values)))
+        body = self._traced[forward]
+        leads = versions.depend(body.jaxpr, body.jaxpr.invars[len(self.variables) :])
+        given = iter(zip(as_tensors(at.run(body, values)), leads, strict=True))
+        found = (x if depends else None for x, depends in given)
         return [next(found) if floats else None for floats in places]
 
     def _trace(self, rule: Callable[..., Any], forward: bool) -> Any:
@@ -123,7 +130,9 @@ def ruled(at: JaxScope, node: Any, made: Callable[[], Sequence[Any]], *, reverse
     """The results of ``made``, with the derivative that JAX has for the node.
 
     Args:
-        reverse: True to have JAX's rule for cotangents, else the one for tangents, which is transposed here.
+        reverse: True to have JAX's rule for cotangents alone, else the one for tangents, which is transposed here. In a
+            rule for tangents both are JAX's: a function that its own rule applies to tangents, as one that is linear
+            may be, is transposed as what it computes.
     """
     rule = JaxRule(at, node)
     values = [at.value(v) for v in rule.variables]
@@ -143,7 +152,9 @@ def ruled(at: JaxScope, node: Any, made: Callable[[], Sequence[Any]], *, reverse
             return rule.forward(at, values, moved)
 
         results = as_tensors(made())
-        return (results, pull) if reverse else (results, None, push)
+        if reverse:
+            return results, pull
+        return results, pull if at.derives else None, push
 
     function.__name__ = at.dialect.name(node)
     return list(function(*operands))

@@ -23,9 +23,9 @@ except ImportError as error:
 from jax._src import core  # what jax.extend.core has, without that package's import of all of Pallas
 
 __all__ = [
-    "DEFINITIONS", "KEY_DTYPE", "InconclusiveError", "as_array", "bodies_of", "definition_of", "dtype_of_aval",
-    "dtype_of_type", "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key", "is_literal",
-    "is_traced", "jax", "messages_of", "packed_keys", "parts_of", "source_of", "symbolic_scope",
+    "DEFINITIONS", "KEY_DTYPE", "InconclusiveError", "as_array", "bodies_of", "definition_of", "depend",
+    "dtype_of_aval", "dtype_of_type", "function_of", "gamma_of", "has_two_words", "implementation_of", "is_key",
+    "is_literal", "is_traced", "jax", "messages_of", "packed_keys", "parts_of", "source_of", "symbolic_scope",
     "symbolic_size",
 ]  # fmt: skip
 
@@ -113,6 +113,15 @@ def bodies_of(parameters: Any) -> Iterator[Any]:
 def parts_of(body: Any) -> tuple[Any, Sequence[Any]]:
     """A jaxpr without its constants, and these."""
     return (body.jaxpr, body.consts) if isinstance(body, core.ClosedJaxpr) else (body, ())
+
+
+def depend(jaxpr: Any, variables: Sequence[Any]) -> list[bool]:
+    """For each result of a jaxpr, False if it does not depend on any of these variables."""
+    found = set(variables)
+    for equation in jaxpr.eqns:
+        if any(not is_literal(v) and v in found for v in equation.invars):
+            found.update(equation.outvars)
+    return [not is_literal(v) and v in found for v in jaxpr.outvars]
 
 
 def is_literal(variable: Any) -> bool:
