@@ -236,7 +236,7 @@ class _Batcher:
         example."""
         with self._trace:
             inner = [_example(self._trace, v.tensor, v.batched) for v in given]
-            found = [None if g is None else lift(g, self._trace) for g in rule(node.outputs, inner)]
+            found = [None if g is None else lift(g, self._trace) for g in rule(Primal(node.inputs, node.outputs, node.attrs), inner)]
         self._known.update(zip(inner, given, strict=True))
         self._known.update(zip(node.outputs, outputs, strict=True))
         self.declare(self._needed([g for g in found if g is not None]))
@@ -339,17 +339,17 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Seque
             )
         return found
 
-    def pulled_back(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
-        found = ruled(attrs.rule, outputs, [_BatchedValue(ct, batched) for ct in cotangents])
+    def pulled_back(primal: Primal[Any], cotangents: Sequence[Tensor]) -> list[Any]:
+        found = ruled(attrs.rule, primal.outputs, [_BatchedValue(ct, batched) for ct in cotangents])
         added: list[Any] = [None if g is None else b.all(g) if batched else g.tensor for g in found]
         for number, (g, v) in enumerate(zip(added, values, strict=False)):  # their numbers are compared later
             if g is not None and batched and not v.batched:  # the gradients of one that examples share add up
                 added[number] = FUNCTIONS.sum(g, axis=0)
         return added
 
-    def pushed_forward(outputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Any]:
+    def pushed_forward(primal: Primal[Any], tangents: Sequence[Tensor]) -> list[Any]:
         given = [_BatchedValue(t, v.batched) for t, v in zip(tangents, values, strict=True)]
-        found = ruled(attrs.forward, outputs, given)
+        found = ruled(attrs.forward, primal.outputs, given)
         return [None if g is None else b.all(g) if batched else g.tensor for g in found]
 
     rules = (None if attrs.rule is None else pulled_back, None if attrs.forward is None else pushed_forward)

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[..., Any]
 MOST_RULES = 40  # that run within each other's derivatives
-OwnRule = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Any]]  # of the node's results, and of co- or tangents
+OwnRule = Callable[[Primal["CustomAttributes"], Sequence[Tensor]], list[Any]]  # of the node, and of co- or tangents
 
 
 @frozen
@@ -46,27 +46,37 @@ def _listed(made: Any) -> list[Any]:
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
+def of_operands(rule: Rule) -> Rule:
+    """Mark a rule that is called with the node's operands, in a list, before the co- or tangents. What it reads of them
+    there it reads wherever the node is derived again, also where the body that its function was declared in is
+    complete."""
+    rule.takes_operands = True  # type: ignore[attr-defined]
+    return rule
+
+
 def _reading_own(rule: Rule, leaves: Sequence[Tensor | None], operands: Sequence[Tensor], name: str) -> OwnRule:
     """A rule of the user's that reads results of the node where it reads ``leaves``, those of its function. In what it
     derives, the ``operands`` and what it is given are independent variables, though they may depend on each other."""
+    takes_operands = getattr(rule, "takes_operands", False)
 
-    def own(outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Any]:
+    def own(node: Primal[CustomAttributes], given: Sequence[Tensor]) -> list[Any]:
         graph = get_default_graph()
         start = len(graph.nodes)
-        with in_rule((*operands, *given)) as depth:
+        now = list(node.inputs[node.attrs.results :])
+        with in_rule((*(now if takes_operands else operands), *given)) as depth:
             if depth > MOST_RULES:
                 raise GraphError(
                     f"custom_gradient: the rule of {name!r} was entered while {MOST_RULES} rules run, each in what the"
                     " one before it derives: a rule that derives its own function needs its own rule, without end"
                 )
-            made = _listed(rule(*given))
-        known = {x: y for x, y in zip(leaves, outputs, strict=True) if x is not None}
+            made = _listed(rule(now, *given) if takes_operands else rule(*given))
+        known = {x: y for x, y in zip(leaves, node.outputs, strict=True) if x is not None}
 
         def read(x: Tensor) -> Tensor:
             return known.get(graph.outermost(x), x)
 
-        for node in graph.nodes[start:]:
-            node.inputs = tuple([read(x) for x in node.inputs])
+        for new in graph.nodes[start:]:
+            new.inputs = tuple([read(x) for x in new.inputs])
         return [read(x) if isinstance(x, Tensor) else x for x in made]
 
     return own
@@ -79,7 +89,7 @@ def _called(
     source, graph = node.outputs[0].source, graph_of(node.inputs)
     start = len(graph.nodes)
     with called_for(f"the {what} of {node.attrs.name!r}", source):
-        found = rule(node.outputs, given)
+        found = rule(node, given)
     for made in graph.nodes[start:]:
         if made.op is ONCE:  # of the operands it may know values alone, through which no derivative passes
             made.inputs = (*made.inputs, *node.inputs[node.attrs.results :])

@@ -20,6 +20,7 @@ from staticgrad.bridges.jaxpr.conversion import JAX, JaxScope, body_of
 from staticgrad.bridges.jaxpr.versions import jax
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.custom import of_operands
 
 # Ops that no gradient passes, and those of constants of the function's own.
 STILL = ("stop_gradient", "floor", "ceil", "round", "trunc", "sign", "constant", "full", "iota")
@@ -107,6 +108,7 @@ def _may_move(at: JaxScope, value: Any, asks: bool) -> bool:
     waiting, seen = [value] if isinstance(value, Tensor) else [], set()
     while waiting:
         x = waiting.pop()
+        x = x.op.graph.outermost(x)
         if not asks or x in at.given:
             return True
         if x in seen or x.dtype.kind in "biu" or x.op.op.name in STILL:
@@ -142,19 +144,26 @@ def ruled(at: JaxScope, node: Any, made: Callable[[], Sequence[Any]], *, reverse
 
     @o.custom_gradient
     def function(*operands: Tensor) -> Any:
-        def pull(*cotangents: Tensor) -> list[Tensor | None]:
-            found = rule.backward(at, values, cotangents)
+        @of_operands
+        def pull(now: list[Tensor], *cotangents: Tensor) -> list[Tensor | None]:
+            found = rule.backward(at, placed(now), cotangents)
             return [ct for ct, x in zip(found, values) if isinstance(x, Tensor)]
 
-        def push(*tangents: Tensor) -> list[Tensor | None]:
+        @of_operands
+        def push(now: list[Tensor], *tangents: Tensor) -> list[Tensor | None]:
             given = iter(tangents)
             moved = [next(given) if isinstance(x, Tensor) else _zeros(x) for x in values]
-            return rule.forward(at, values, moved)
+            return rule.forward(at, placed(now), moved)
 
         results = as_tensors(made())
         if reverse:
             return results, pull
         return results, pull if at.derives else None, push
+
+    def placed(operands: list[Tensor]) -> list[Any]:
+        """The values with these tensors in the place of those that the node was declared with."""
+        given = iter(operands)
+        return [next(given) if isinstance(x, Tensor) else x for x in values]
 
     function.__name__ = at.dialect.name(node)
     return list(function(*operands))

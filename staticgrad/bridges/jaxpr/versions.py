@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -149,10 +150,20 @@ def function_of(equation: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
     return function, variables
 
 
+# Products of JAX's sparse matrices, whose functions it keeps beside the primitives, to have kernels for GPUs first.
+SPARSE_PRODUCTS = ("bcoo_dot_general", "bcsr_dot_general")
+
+
 def implementation_of(primitive: Any) -> Callable[..., Any] | None:
-    """The function of JAX that a primitive of a third party was defined by; None of JAX's own, which XLA has."""
+    """The function of JAX that a primitive of a third party, or of JAX's sparse matrices, was defined by; None of its
+    others, which XLA has."""
+    name = str(primitive.name)
+    format_ = f"jax.experimental.sparse.{name.split('_')[0]}"
+    if name in SPARSE_PRODUCTS and format_ in sys.modules:
+        return getattr(sys.modules[format_], f"_{name}_impl", None)
     function = getattr(primitive, "impl", None)
-    is_own = getattr(getattr(function, "func", function), "__module__", "jax").split(".")[0] in ("jax", "jaxlib")
+    module = getattr(getattr(function, "func", function), "__module__", "jax")
+    is_own = module.split(".")[0] in ("jax", "jaxlib") and not module.startswith("jax.experimental.sparse.")
     return None if is_own else function
 
 
