@@ -236,7 +236,8 @@ class _Batcher:
         example."""
         with self._trace:
             inner = [_example(self._trace, v.tensor, v.batched) for v in given]
-            found = [None if g is None else lift(g, self._trace) for g in rule(Primal(node.inputs, node.outputs, node.attrs), inner)]
+            made = rule(Primal(node.inputs, node.outputs, node.attrs), inner)
+            found = [None if g is None else lift(g, self._trace) for g in made]
         self._known.update(zip(inner, given, strict=True))
         self._known.update(zip(node.outputs, outputs, strict=True))
         self.declare(self._needed([g for g in found if g is not None]))

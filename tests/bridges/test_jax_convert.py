@@ -371,6 +371,44 @@ def test_a_rule_that_reads_what_is_computed_around_it_is_refused() -> None:
         sg.gradients(y, x)
 
 
+def test_a_rule_that_applies_its_function_to_tangents_is_transposed() -> None:
+    @jax.custom_jvp
+    def product(a: Any, x: Any) -> Any:
+        return a @ x
+
+    product.defjvp(lambda primals, tangents: (product(*primals), product(tangents[0], primals[1]) + 2 * tangents[1]))
+    a, x = sg.placeholder((2, 2), sg.float64), sg.placeholder((2,), sg.float64)
+    fn = lambda a, x: jnp.sum(product(a, jnp.sin(x)) ** 3)  # noqa: E731
+    slopes = sg.gradients(convert(fn)(a, x), [a, x])
+    again = sg.gradients([sg.sum(slope) for slope in slopes], [a, x])
+    given = np.array([[0.5, 1.5], [-0.3, 2.0]]), np.array([0.2, 0.9])
+    found = sg.Session().run([slopes, again], dict(zip((a, x), given)))
+    summed = lambda a, x: sum(jnp.sum(slope) for slope in jax.grad(fn, (0, 1))(a, x))  # noqa: E731
+    for mine, theirs in zip(found, (jax.grad(fn, (0, 1))(*given), jax.grad(summed, (0, 1))(*given))):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_solutions_in_a_scan_have_second_derivatives() -> None:
+    def fn(a: Any, b: Any) -> Any:
+        def step(state: Any, row: Any) -> Any:
+            return jnp.linalg.solve(a + state[0] * jnp.eye(2), state + row), None
+
+        return jnp.sum(lax.scan(step, b, jnp.arange(3.0))[0])
+
+    a, b = sg.placeholder((2, 2), sg.float64), sg.placeholder((2,), sg.float64)
+    slopes = sg.gradients(convert(fn)(a, b), [a, b])
+    along = [np.array([[1.0, 0.5], [-0.5, 2.0]]), np.array([0.3, 1.0])]
+    second = sg.gradients([sg.sum(s * d) for s, d in zip(slopes, along)], [a, b])
+    forward = sg.jvp(slopes, [a, b], along)
+    given = np.array([[2.0, 0.3], [-0.4, 3.0]]), np.array([0.2, 0.9])
+    wanted = jax.jvp(jax.grad(fn, (0, 1)), given, tuple(along))[1]
+    found = sg.Session().run([second, forward], dict(zip((a, b), given)))
+    for mine in found:
+        for one, other in zip(mine, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
 def test_max_steps_lets_a_while_loop_be_derived_in_reverse() -> None:
     x = sg.placeholder((), sg.float64)
     fn = lambda x: lax.while_loop(lambda v: v < 100, lambda v: v * x, x)  # noqa: E731
@@ -451,6 +489,24 @@ def test_errors_of_equinox_are_assertions() -> None:
     for value, message in ((-1.0, "too small"), (10.0, "too large")):
         with pytest.raises(sg.StaticGradError, match=message):
             sess.run(y, {x: value})
+
+
+def test_an_error_that_no_run_comes_to_is_not_raised_when_a_function_is_converted() -> None:
+    msgs = ["never"]  # the name in Equinox
+
+    def raises(number: Any) -> Any:
+        raise RuntimeError(msgs[number.item()])
+
+    raises.__module__ = "equinox._errors"
+
+    def checked(x: Any) -> Any:  # of the error, all operands are known
+        return lax.cond(x < 0, lambda: jax.pure_callback(raises, x, jnp.array(0)), lambda: x * 2)
+
+    x = sg.placeholder((), sg.float64)
+    y, sess = convert(checked)(x), sg.Session()
+    assert sess.run(y, {x: 3.0}) == 6.0
+    with pytest.raises(sg.StaticGradError, match="never"):
+        sess.run(y, {x: -1.0})
 
 
 def test_a_primitive_of_a_third_party_is_what_its_implementation_does() -> None:

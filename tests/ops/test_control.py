@@ -465,6 +465,24 @@ def test_cond(graph: sg.Graph, holds: bool) -> None:
     np.testing.assert_allclose(got[2], want[0] * data)
 
 
+def test_a_carry_that_no_branch_gives_a_gradient_to_gets_none(graph: sg.Graph) -> None:
+    @sg.custom_gradient
+    def never_derived(x: Any) -> Any:
+        def rule(ct: Any) -> Any:
+            raise AssertionError("derived, though nothing that depends on it is")
+
+        return sg.identity(x), rule
+
+    def step(carry: tuple[Any, Any], _: Any) -> Any:
+        x, kept = carry
+        x, kept = sg.cond(x > 2, lambda: (x * sg.stop_gradient(kept), never_derived(kept)), lambda: (x * 2, kept))
+        return (x, kept), None
+
+    x, w = sg.placeholder((), sg.float64), sg.placeholder((), sg.float64)
+    (last, _), _ = sg.scan(step, (x, w), None, length=3)
+    assert run(sg.gradients(last, x), {x: 0.9, w: 5.0})[0] == 2 * 2 * 5.0
+
+
 def test_a_cond_in_a_scan(graph: sg.Graph) -> None:
     x, w = sg.placeholder((4,), sg.float64), sg.placeholder((), sg.float64)
 
