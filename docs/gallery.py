@@ -70,6 +70,7 @@ TITLES = {
         "two_heads": "Two losses, one trunk",
     },
     "With other systems": {
+        "flax_model": "A Flax model",
         "torch_module": "A PyTorch module",
         "jax_hot_function": "A JAX program",
         "onnx_file": "An ONNX file",
@@ -355,6 +356,15 @@ def two_heads(run: Run, figure: Any) -> None:
     axes.set_xticks(places, [row.way for row in run["rows"]], fontsize=8)
     axes.set_ylabel("MiB")
     axes.legend(fontsize=8)
+
+
+@picture
+def flax_model(run: Run, figure: Any) -> None:
+    left, right = figure.subplots(1, 2)
+    losses(left, run["losses"])
+    right.imshow(np.hstack(run["held"][0][:3, :, :, 0]), cmap="gray_r")
+    right.set_title("three of the pictures", fontsize=9)
+    right.set_axis_off()
 
 
 @picture
