@@ -21,7 +21,7 @@ from staticgrad.base.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.base.extents import OpenSizeError
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
-from staticgrad.base.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, stretches, unify
+from staticgrad.base.types import Symbol, TensorType, as_declared, bind, infer_again, stretches, unify
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.scopes import unscoped
@@ -118,15 +118,14 @@ def bind_feeds(
 ) -> dict[Symbol, int]:
     """The sizes that the feeds bind, and those ``known`` before, checked against the declared shapes."""
     bindings: dict[Symbol, int] = dict(known or {})
-    for _ in range(2):  # the second round checks derived sizes with everything bound
-        for x, fed in feeds.items():
-            if not graph.holds(x):
-                raise FeedError(f"cannot feed: {x.graph.whereabouts(x, 'the one that is cut')}")
-            what = f"feed of {x.name!r}"
-            if len(fed.shape) != x.ndim:
-                raise FeedError(f"{what}: expected shape {as_declared(x.shape)}, actual {fed.shape}", source=x.source)
-            for axis, (size, actual) in enumerate(zip(x.shape, fed.shape, strict=True)):
-                unify(size, bind_size(actual, bindings), bindings, f"{what}, axis {axis}")
+    for x, fed in feeds.items():
+        if not graph.holds(x):
+            raise FeedError(f"cannot feed: {x.graph.whereabouts(x, 'the one that is cut')}")
+        if len(fed.shape) != x.ndim:
+            raise FeedError(
+                f"feed of {x.name!r}: expected shape {as_declared(x.shape)}, actual {fed.shape}", source=x.source
+            )
+    unify([(x, bind(fed.shape, bindings)) for x, fed in feeds.items()], bindings)
     return bindings
 
 

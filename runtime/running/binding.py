@@ -21,6 +21,7 @@ from staticgrad.base.types import (
     exact_array,
     is_floating,
     is_weak,
+    learn,
     unify,
 )
 from staticgrad.graph.graph import Node, Tensor
@@ -199,20 +200,14 @@ def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> 
         FeedError: two feeds disagree about a shared size.
     """
     bindings: dict[Symbol, int] = {}
-    for _ in range(2):  # the second round checks derived sizes with everything bound
-        for x, shape in zip(tensors, shapes, strict=True):
-            for axis, (size, actual) in enumerate(zip(x.shape, shape, strict=True)):
-                unify(size, actual, bindings, f"feed of {x.name!r}, axis {axis}")
+    unify(list(zip(tensors, shapes, strict=True)), bindings)
     return bindings
 
 
 def known_symbols(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> frozenset[Symbol]:
     """The sizes of feeds that were open when declared and are numbers in ``shapes``."""
     known: dict[Symbol, int] = {}
-    for x, shape in zip(tensors, shapes, strict=True):
-        for size, actual in zip(x.shape, shape, strict=True):
-            if not isinstance(size, int) and isinstance(actual, int):
-                unify(size, actual, known, f"{x.name!r}")
+    learn(list(zip(tensors, shapes, strict=True)), known)
     return frozenset(known)
 
 

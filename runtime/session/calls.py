@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from staticgrad.base.boundary import end_at_user
 from staticgrad.base.errors import FeedError
-from staticgrad.base.types import Shape, TensorType, sizes
+from staticgrad.base.types import Shape, TensorType, check_bindable, sizes
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts import vectorcall
 from staticgrad.runtime.running.binding import as_arrays, known_symbols, types_of
@@ -64,6 +64,7 @@ class Calls:
 
     def prepare(self, shapes: Sequence[Shape]) -> None:
         """Compile for these shapes now if every size in them is a number."""
+        check_bindable(self._feeds)
         types = types_of(self._feeds, shapes).values()
         self._programs.fixed = known_symbols(self._feeds, shapes)
         if all(t.static for t in types):

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from numbers import Real
 from operator import index, is_
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.base.errors import FeedError, GraphError
+from staticgrad.base.errors import FeedError, GraphError, SourceLine
 from staticgrad.base.extents import is_open, never_negative, proven
 from staticgrad.base.frozen import frozen
 
@@ -673,19 +673,93 @@ def _holding_sizes(kind: Any) -> tuple[str, ...] | None:
     )
 
 
-def unify(size: Size, actual: int, bindings: dict[Symbol, int], what: str) -> None:
-    """Learn symbols from a fed size, or check it against what is known."""
-    if isinstance(size, Dim) and len(size.terms) == 1 and size.terms[0][1] == 1 and len(size.terms[0][0]) == 1:
-        atom = size.terms[0][0][0]
-        if isinstance(atom, Symbol) and atom not in bindings:
-            bindings[atom] = actual
-            return
-    try:
-        expected = bind_size(size, bindings)
-    except KeyError:
-        return  # a derived size whose symbols another feed binds; its use is checked when types are inferred again
-    if expected != actual:
-        raise FeedError(f"{what}: expected size {size}{'' if size == expected else f' = {expected}'}, actual {actual}")
+class Sized(Protocol):
+    """A tensor, to what binds the sizes in its shape."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def source(self) -> SourceLine | None: ...
+
+
+def _line(size: Size) -> tuple[Symbol, int, int] | None:
+    """The symbol, the factor and the number of a size that is ``factor * symbol + number``; else None."""
+    match size:
+        case Dim(terms=(((Symbol() as symbol,), int(factor)),)):
+            return symbol, factor, 0
+        case Dim(terms=(((), int(number)), ((Symbol() as symbol,), int(factor)))):
+            return symbol, factor, number
+    return None
+
+
+def unify(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> None:
+    """Learn the symbols in the shapes of tensors from the shapes of their feeds, as ``learn`` does, and check these
+    against them.
+
+    Raises:
+        FeedError: a feed contradicts another one or what is known, or no feed binds a symbol.
+    """
+    learn(given, bindings)
+    for x, shape in given:
+        for axis, (size, actual) in enumerate(zip(x.shape, shape, strict=True)):
+            for symbol in symbols_of((size,)):
+                if symbol not in bindings:
+                    raise _unbound(x, size, symbol)
+            expected = bind_size(size, bindings)
+            if expected != actual:
+                known = "" if size == expected else f" = {expected}"
+                raise FeedError(
+                    f"feed of {x.name!r}, axis {axis}: expected size {size}{known}, actual {actual}", source=x.source
+                )
+
+
+def learn(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> None:
+    """Add to ``bindings`` the symbols that numbers in the shapes of feeds bind: first where a symbol itself is a size
+    of a tensor, then by division where a size is in the form ``2*n + 1``.
+
+    Raises:
+        FeedError: a division leaves a rest, or gives a negative size.
+    """
+    for derived in (False, True):
+        for x, shape in given:
+            for axis, (size, actual) in enumerate(zip(x.shape, shape, strict=True)):
+                line = _line(size)
+                if line is None or line[0] in bindings or isinstance(actual, Dim) or (line[1:] != (1, 0)) != derived:
+                    continue
+                symbol, factor, number = line
+                value, rest = divmod(actual - number, factor) if derived else (actual, 0)
+                if rest or value < 0:
+                    raise FeedError(
+                        f"feed of {x.name!r}, axis {axis}: expected size {size} with a whole {symbol} of at least 0,"
+                        f" actual {actual}",
+                        source=x.source,
+                    )
+                bindings[symbol] = value
+
+
+def check_bindable(fed: Sequence[Sized]) -> None:
+    """Check that the feeds of a call bind all symbols in their shapes.
+
+    Raises:
+        FeedError: they do not.
+    """
+    lines = [line for x in fed for line in map(_line, x.shape) if line is not None]
+    bound = {symbol for symbol, *_ in lines}
+    for x in fed:
+        for size in x.shape:
+            for symbol in symbols_of((size,)):
+                if symbol not in bound:
+                    raise _unbound(x, size, symbol)
+
+
+def _unbound(x: Sized, size: Size, symbol: Symbol) -> FeedError:
+    return FeedError(
+        f"feed of {x.name!r}: no feed binds {symbol}, which its size {size} is made of: feed a tensor that has a size"
+        f" {symbol}, or {symbol} times a number",
+        source=x.source,
+    )
 
 
 # -- tensor types -------------------------------------------------------------------------------------------------

@@ -188,3 +188,39 @@ def test_two_named_sizes_that_change_places_are_two_programs_in_a_loop_too(backe
     for rows, columns in ((3, 4), (4, 3)):
         got = sess.run(total, {x: np.zeros(rows, np.float32), y: np.zeros(columns, np.float32)})
         assert got == columns
+
+
+@pytest.mark.parametrize("sizes", ["ranges", "exact"])
+def test_key_error_of_a_symbol_for_a_size_that_only_a_multiple_is_fed_of(sizes):
+    n = sg.dim("n")
+    x, tail = sg.placeholder((2 * n, 3), name="x"), sg.placeholder((n + 1,), name="tail")
+    sess = sg.Session(sizes=sizes)
+    halves = x.reshape(2, n, 3)[1], sg.shape(x)[0], tail[:n]
+    exe = sess.compile(halves, [x, tail])
+    for count in (3, 1, 0, 20):
+        values, end = np.arange(6 * count, dtype=np.float32).reshape(-1, 3), np.ones(count + 1, np.float32)
+        for got in (exe(values, end), sess.run(halves, {x: values, tail: end})):
+            np.testing.assert_array_equal(got[0], values[count:])
+            assert (got[1], *got[2].shape) == (2 * count, count)
+    with pytest.raises(sg.FeedError, match=r"'x', axis 0: expected size 2\*n with a whole n.*actual 5\n.*test_contr"):
+        exe(np.ones((5, 3), np.float32), np.ones(3, np.float32))
+    with pytest.raises(sg.FeedError, match=r"'tail', axis 0: expected size n \+ 1 = 3, actual 4\n.*test_contract"):
+        exe(np.ones((4, 3), np.float32), np.ones(4, np.float32))
+    with pytest.raises(sg.FeedError, match=r"'tail', axis 0: expected size n \+ 1 with a whole n.*actual 0"):
+        sess.run(tail * 2, {tail: np.ones(0, np.float32)})
+
+
+def test_key_error_of_a_symbol_that_no_feed_binds():
+    n = sg.dim("n")
+    half = sg.placeholder((n // 2,), name="half")
+    whole = sg.placeholder((n,), name="whole")
+    sess = sg.Session()
+    says = r"feed of 'half': no feed binds n, which its size \(n // 2\) is made of.*\n.*test_contract_sizes\.py"
+    with pytest.raises(sg.FeedError, match=says):
+        sess.compile(half * 2, [half])  # before any call
+    with pytest.raises(sg.FeedError, match=says):
+        sess.run(half * 2, {half: np.ones(3, np.float32)})
+    with pytest.raises(sg.FeedError, match=says):
+        sess.forward(half * 2, {half: np.ones(3, np.float32)})
+    with pytest.raises(sg.FeedError, match=r"'half', axis 0: expected size \(n // 2\) = 2, actual 3"):
+        sess.run([half, whole], {half: np.ones(3, np.float32), whole: np.ones(5, np.float32)})
