@@ -154,6 +154,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "named arguments of functions": (lambda m: (
         np.apply_along_axis(lambda v, scale: v * scale, 0, m, scale=2.0),
         np.piecewise(m, [m > 0], [lambda v, power: v**power, 1.0], power=2)), (M,)),
+    "medians of what is not missing": (lambda m: (
+        np.nanmedian(np.log(m), axis=1), np.nanmedian(np.log(m)), np.nanmedian(m, axis=(0, 1), keepdims=True),
+        np.nanmedian(np.where(m > 0, m, np.nan)[:, :3], axis=0, keepdims=True), np.nanmedian(np.tile(m, (1, 200)), 1),
+        np.nanmedian(1 / (m - m[:1]), axis=0), np.nanmedian(m.astype("f4")[0]), np.nanmedian(m.astype(int), 1)), (M,)),
     "infinities": (lambda a: (np.isposinf(1 / (a - a[0])), np.isneginf(-a), np.nansum(a), np.nanprod(a)), (X,)),
     "weighted polynomials": (lambda a: np.polyfit(a, a**3, 2, w=np.abs(a)), (X,)),
     "triangles": (lambda a: (

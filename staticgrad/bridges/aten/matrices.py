@@ -97,6 +97,19 @@ def lu(at: AtenCall, A: Tensor, pivot: bool) -> list[Tensor]:
     return [factors.LU, cast(factors.pivots + 1, np.int32), _no_failure(A)]
 
 
+@converts("linalg_pinv")
+def pinv(x: Tensor, rcond: Any, atol: Any, rtol: Any, hermitian: Any) -> Tensor:
+    """Of a matrix that is said to be symmetric the lower half is read; the derivative is that of any matrix, as
+    PyTorch's."""
+    bound = rcond if rtol is None else rtol
+    if isinstance(bound, Tensor) or isinstance(atol, Tensor) or atol:
+        raise RefusedError("an absolute bound, or one that is a tensor, is not converted: give rtol as a number")
+    if hermitian:
+        lower = o.tril(x)
+        x = x + o.stop_gradient(lower + o.swapaxes(o.tril(x, k=-1), -1, -2) - x)
+    return o.pinv(x, rtol=0.0 if bound is None and atol is not None else bound)
+
+
 def _lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: bool) -> Tensor:
     order = _permutation(pivots)
     if left:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,23 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
         return mean
     factors = o.ones_like(x) if factors is None else factors
     return mean, o.ones_like(mean) * o.sum(factors, axis if factors.ndim == x.ndim else None, keepdims=keepdims)
+
+
+@enter(FUNCTIONS, "numpy.nanmedian")
+def _nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The middle of what is not NaN: a sort puts that first."""
+    x = tensor_of(a)
+    if x.dtype.kind != "f":
+        return o.median(x, axis, keepdims=keepdims)
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    reduced = sorted(one % x.ndim for one in axes)
+    kept = [i for i in range(x.ndim) if i not in reduced]
+    sizes = [x.shape[i] for i in kept]
+    rows = o.sort(o.reshape(o.permute_dims(x, (*kept, *reduced)), (*sizes, math.prod(x.shape[i] for i in reduced))))
+    count = o.count_nonzero(o.logical_not(o.isnan(rows)), axis=-1, keepdims=True)
+    below, above = (o.take_along_axis(rows, o.maximum(place // 2, 0), -1) for place in (count - 1, count))
+    middle = o.where(o.equal(below, above), below, below / 2 + above / 2)  # of two infinities as well
+    return o.reshape(middle, [1 if i in reduced else n for i, n in enumerate(x.shape)] if keepdims else sizes)
 
 
 # -- choices ----------------------------------------------------------------------------------------------------------
