@@ -66,7 +66,7 @@ def _quantile(
         below, above = (o.take(ordered, o.astype(end, int64), axis=-1, bounds="clip") for end in ends)
         part = place - low if method == "linear" else o.full((), 0.5, dtype=place.dtype)
         y = below if ends[0] is ends[1] else below + (above - below) * part
-        y = o.where(o.equal(below, above), below, y)  # also where both are infinite
+        y = o.where(o.isinf(below), below + above, y)  # not -inf + inf * part, nor inf - inf
         nan = o.isnan(ordered[..., -1])
         y = o.where(o.reshape(nan, (*nan.shape, *(1,) * wanted.ndim)), math.nan, y)
         front = y.ndim - wanted.ndim
