@@ -1,4 +1,4 @@
-"""A NumPy Monte Carlo as it stands, and all its Greeks from one compiled program.
+"""A NumPy Monte Carlo as it stands, and its first-order Greeks from one compiled program.
 
     python examples/numpy_monte_carlo.py
 

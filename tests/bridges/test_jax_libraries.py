@@ -80,17 +80,21 @@ class Both:
             return sess.run([named_leaves(values), slopes], dict(zip(xs, self.leaves, strict=True)))
 
 
+# The share is one of the cases in float64 alone: with both dtypes as neighbours a commit might choose slow ones only.
+ROUNDS = [
+    pytest.param(np.float64, id="float64", marks=pytest.mark.share(2)),
+    pytest.param(np.float32, id="float32", marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")  # in JAX MD
-@pytest.mark.share(2)
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float64, id="float64"), pytest.param(np.float32, id="float32", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("dtype", ROUNDS)
 @pytest.mark.parametrize("name", CASES)
 def test_functions_of_libraries_have_jax_s_values_and_gradients(name: str, dtype: Any) -> None:
     case = CASES[name]
     pytest.importorskip(case.library)
-    if dtype == np.float32 and case.decides:
-        pytest.skip("it decides by small differences")
+    if dtype == np.float32 and (case.decides or case.wide):
+        pytest.skip("it decides by small differences" if case.decides else "JAX refuses it beside its own float64")
     both = Both(case, dtype)
     (values, slopes), (wanted, wanted_slopes) = both.ours(), both.theirs()
     assert values.keys() == wanted.keys()

@@ -3,7 +3,7 @@ them.
 
 Each is entered under its library as a function that imports it and gives a function of JAX and its arguments: nests of
 arrays, of which floating ones are float64. A second round has float32, save for functions that decide by small
-differences, such as the steps of an adaptive solver.
+differences, such as the steps of an adaptive solver, and for those with float64 of their own, which JAX itself refuses.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ Made = tuple[Callable[..., Any], Sequence[Any]]
 @dataclass(frozen=True)
 class LibraryCase:
     """A function of a library. ``derived`` is False where JAX has no gradient of it, ``decides`` True where results
-    jump with small differences."""
+    jump with small differences, ``wide`` where it has data in float64 that JAX combines with no float32."""
 
     library: str
     make: Callable[[], Made]
     derived: bool
     decides: bool
+    wide: bool
 
 
 CASES: dict[str, LibraryCase] = {}
 
 
-def case(library: str, name: str = "", *, derived: bool = True, decides: bool = False) -> Callable[[Any], Any]:
+def case(
+    library: str, name: str = "", *, derived: bool = True, decides: bool = False, wide: bool = False
+) -> Callable[[Any], Any]:
     """Enter what makes a function and its arguments."""
 
     def enter(make: Callable[[], Made]) -> Callable[[], Made]:
-        CASES[f"{library} {name or make.__name__}"] = LibraryCase(library, make, derived, decides)
+        CASES[f"{library} {name or make.__name__}"] = LibraryCase(library, make, derived, decides, wide)
         return make
 
     return enter
@@ -321,7 +324,7 @@ def schools() -> Made:
     return potential(model, y, jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]))
 
 
-@case("numpyro")
+@case("numpyro", wide=True)
 def correlated_slopes() -> Made:
     import numpyro
     from numpyro import distributions as d
@@ -336,7 +339,7 @@ def correlated_slopes() -> Made:
     return potential(model, jnp.asarray(draws(6, 3)), jnp.asarray(draws(6)))
 
 
-@case("numpyro")
+@case("numpyro", wide=True)
 def time_series() -> Made:
     import numpyro
     from numpyro import distributions as d
@@ -551,12 +554,12 @@ def of_neighbours(name: str, form: str) -> Made:
     return updated, [ATOMS]
 
 
-@case("jax_md")
+@case("jax_md", wide=True)
 def dense_neighbours() -> Made:
     return of_neighbours("lennard_jones_neighbor_list", "Dense")
 
 
-@case("jax_md")
+@case("jax_md", wide=True)
 def sparse_neighbours() -> Made:
     return of_neighbours("morse_neighbor_list", "Sparse")
 
@@ -578,7 +581,7 @@ def dynamics() -> Made:
 # -- losses of Optax, sparse matrices of JAX ---------------------------------------------------------------------------
 
 
-@case("optax")
+@case("optax", wide=True)
 def losses() -> Made:
     import optax
 
