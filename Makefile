@@ -33,7 +33,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The tests of what staticgrad does in other systems.
 SYSTEMS := $(foreach name,jax jax_convert jax_libraries torch torch_convert pymc pytensor onnx onnx_ops stan distributed foreign_feeds \
-  casadi beside_pytorch,$(wildcard tests/*/test_$(name).py)) \
+  indices_out_of_range casadi beside_pytorch,$(wildcard tests/*/test_$(name).py)) \
   $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/%.md]",ways-in/jax-functions ways-out/jax \
   ways-out/torch ways-in/torch-modules ways-in/pymc ways-in/pytensor guides/many-machines ways-in/onnx ways-in/stan) \
   $(patsubst %,"tests/repository/test_examples.py::test_runs[%]",flax_model jax_hot_function onnx_file pymc_nutpie stan_schools torch_module)

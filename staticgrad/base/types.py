@@ -673,7 +673,7 @@ def _holding_sizes(kind: Any) -> tuple[str, ...] | None:
     )
 
 
-class Sized(Protocol):
+class HasShape(Protocol):
     """A tensor, to what binds the sizes in its shape."""
 
     @property
@@ -694,7 +694,7 @@ def _line(size: Size) -> tuple[Symbol, int, int] | None:
     return None
 
 
-def unify(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> None:
+def unify(given: Sequence[tuple[HasShape, Shape]], bindings: dict[Symbol, int]) -> None:
     """Learn the symbols in the shapes of tensors from the shapes of their feeds, as ``learn`` does, and check these
     against them.
 
@@ -715,7 +715,7 @@ def unify(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> 
                 )
 
 
-def learn(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> None:
+def learn(given: Sequence[tuple[HasShape, Shape]], bindings: dict[Symbol, int]) -> None:
     """Add to ``bindings`` the symbols that numbers in the shapes of feeds bind: first where a symbol itself is a size
     of a tensor, then by division where a size is in the form ``2*n + 1``.
 
@@ -739,7 +739,7 @@ def learn(given: Sequence[tuple[Sized, Shape]], bindings: dict[Symbol, int]) -> 
                 bindings[symbol] = value
 
 
-def check_bindable(fed: Sequence[Sized]) -> None:
+def check_bindable(fed: Sequence[HasShape]) -> None:
     """Check that the feeds of a call bind all symbols in their shapes.
 
     Raises:
@@ -754,7 +754,7 @@ def check_bindable(fed: Sequence[Sized]) -> None:
                     raise _unbound(x, size, symbol)
 
 
-def _unbound(x: Sized, size: Size, symbol: Symbol) -> FeedError:
+def _unbound(x: HasShape, size: Size, symbol: Symbol) -> FeedError:
     return FeedError(
         f"feed of {x.name!r}: no feed binds {symbol}, which its size {size} is made of: feed a tensor that has a size"
         f" {symbol}, or {symbol} times a number",

@@ -99,7 +99,7 @@ def lu(at: AtenCall, A: Tensor, pivot: bool) -> list[Tensor]:
 
 @converts("linalg_pinv")
 def pinv(x: Tensor, rcond: Any, atol: Any, rtol: Any, hermitian: Any) -> Tensor:
-    """Of a matrix that is said to be symmetric the lower half is read; the derivative is that of any matrix, as
+    """Reads the lower half of a matrix that is said to be symmetric; the derivative is that of any matrix, as
     PyTorch's."""
     bound = rcond if rtol is None else rtol
     if isinstance(bound, Tensor) or isinstance(atol, Tensor) or atol:
