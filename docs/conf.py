@@ -83,13 +83,12 @@ nitpick_ignore_regex = [
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"TypeAliasForwardRef"),  # one of SAID in another type
     ("py:class", r"Picture"),  # what notebooks show
-    ("py:class", r"staticgrad\.nn\.summary\.NetworkSummary"),  # by the docstring of `sg.nn.summary`
+    ("py:class", r"staticgrad\.nn\.summaries\.NetworkSummary"),  # by the docstring of `sg.nn.summary`
     ("py:class", r"Level"),  # strings that exe.text's docstring lists
     ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     # Told of where they are made.
     ("py:class", r"staticgrad\.functions\.(function\.ArrayFunction|minimization\.OptimizeResult)"),
-    ("py:class", r"staticgrad\.nn\.summary\.NetworkSummary"),
     (
         "py:class",
         r"staticgrad\.(graph\.scopes\.GradMode|nn\.module\.StateSource)",
