@@ -49,6 +49,7 @@ def repository_files() -> Iterator[Path]:
         folders[:] = [
             name for name in folders
             if name not in MADE and not name.endswith(".egg-info") and (name[0] != "." or name in TOP - {".git"})
+            and here / name != ROOT / "docs" / "examples"  # which the site's build makes of the examples
         ]  # fmt: skip
         yield from (here / name for name in names if here != ROOT or name in TOP)
 
