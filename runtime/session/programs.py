@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.base import phases
+from staticgrad.base import log, phases
 from staticgrad.base.errors import GraphError, StaticGradError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import KEPT_PROGRAMS
@@ -115,6 +115,9 @@ class Programs:
             self._found["memory"] += 1
         elif native is not None:
             self._found["disk" if native.was_kept else "compiled"] += 1
+            if native.was_kept:  # of what is compiled the compiler tells
+                of = ", ".join(x.name for x in self.feeds) or "no feeds"
+                log.tell("compile", log.INFO, f"program of {of}: found on disk, {sum(seconds.values()):.3f} s")
         return chosen
 
     def choose(self, shapes: Shapes) -> Chosen:

@@ -1,6 +1,6 @@
 """Records of compilations, trainings and ranks: through ``logging``, under the logger ``staticgrad``.
 
-    staticgrad.compile       INFO a line a program; DEBUG a line a stage
+    staticgrad.compile       INFO a line a program, compiled or found on disk; DEBUG a line a stage
     staticgrad.cache         INFO why compiled programs are not kept
     staticgrad.training      INFO a line an epoch
     staticgrad.distributed   ERROR why a rank ends all others

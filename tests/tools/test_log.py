@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,19 @@ def test_a_program_is_a_line_and_stages_are_lines_below_it(caplog: pytest.LogCap
     texts = [record.getMessage().split(":")[0].strip() for record in caplog.records[1:]]
     assert {"cut", "emit"} & set(texts)
     assert [record.levelname for record in caplog.records[1:]].count("INFO") == 1
+
+
+def test_a_program_that_is_found_on_disk_is_a_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STATICGRAD_CACHE", "1")
+    monkeypatch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("STATICGRAD_TIERS", "0")  # what is kept is optimised code
+    compile_one(35)
+    with caplog.at_level(logging.INFO, "staticgrad.compile"):
+        compile_one(35)
+    (line,) = caplog.records
+    assert line.getMessage().startswith("program of x: found on disk, ")
 
 
 PROGRAM = """
