@@ -16,6 +16,7 @@
 # fills; continuous integration does not. make test-jax ARGS="0.5 0.7" does less.
 # make cross has Debian install what tests run programs of other machines with, as root: compilers, emulators, Node, a
 # browser.
+# make bench and make oracle have one, too: PyTorch chooses an older mpmath, and JAX warns of each fork.
 # make parts makes the LLVM text of the runtime's parts of their C, with the clang that tests/make_parts.py names.
 # make release makes the source distribution and the wheel, twice with the same bytes, checks them, and writes what they
 # depend on beside them, into dist; the upload is left to you. make trial-release does so for a tree that is none yet.
@@ -47,7 +48,7 @@ CROSS_TOOLS := aarch64-linux-gnu-gcc qemu-aarch64 riscv64-linux-gnu-gcc qemu-ris
 
 .NOTPARALLEL:
 .PHONY: demo fast test tests test-all test-small test-oldest test-systems in-systems test-pythons test-jax test-wide check cross \
-  docs bench oracle parts release trial-release clean
+  docs bench in-bench oracle in-oracle parts release trial-release clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -103,10 +104,16 @@ docs: $(VENV)/.has-docs
 	$(BIN)/python docs/pages.py
 	@echo "build/docs/index.html"
 
-bench: $(VENV)/.has-bench
+bench:
+	$(MAKE) VENV=.venv-bench in-bench
+
+in-bench: $(VENV)/.has-bench
 	$(BIN)/python benchmarks/suite.py $(ARGS)
 
-oracle: $(VENV)/.has-bench
+oracle:
+	$(MAKE) VENV=.venv-bench in-oracle
+
+in-oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
 
 parts: $(VENV)/.has-test
@@ -119,7 +126,7 @@ trial-release: $(VENV)/.has-release
 	$(BIN)/python tests/release.py --trial --into build/release
 
 clean:
-	rm -rf .venv .venv-oldest .venv-systems build dist docs/_made docs/examples *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-oldest .venv-systems build dist docs/_made docs/examples *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find staticgrad compiler runtime tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
