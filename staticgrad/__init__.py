@@ -102,7 +102,9 @@ if TYPE_CHECKING:
     from staticgrad.functions.function import function, hvp, value_and_grad
     from staticgrad.functions.minimization import minimize
     from staticgrad.functions.own import OwnOp, op
+    from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
+    from staticgrad.graph.sparse import SparseTensor
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         matmul,
@@ -297,6 +299,7 @@ _LATER = {
     "Executable": "staticgrad.runtime.session.executable",
     "OwnOp": "staticgrad.functions.own",
     "Session": "staticgrad.runtime.session.session",
+    "SparseTensor": "staticgrad.graph.sparse",
     "Tape": "staticgrad.runtime.session.tape",
     "bfloat16": "staticgrad.base.types",
     "can_cast": "staticgrad.graph.dtypes",
@@ -318,6 +321,9 @@ _LATER = {
     "parse": "staticgrad.saving.parser",
     "result_type": "staticgrad.graph.dtypes",
     "save_graph": "staticgrad.saving.graphs",
+    "sparse_hessian": "staticgrad.functions.sparse",
+    "sparse_jacobian": "staticgrad.functions.sparse",
+    "sparsity": "staticgrad.functions.sparse",
     "value_and_grad": "staticgrad.functions.function",
     "vmap": "staticgrad.compiler.autodiff.batching",
 }
@@ -369,6 +375,7 @@ __all__ = [
     "PromotionWarning",
     "RecompileWarning",
     "Session",
+    "SparseTensor",
     "StaleGradientWarning",
     "StateChangedError",
     "StaticGradError",
@@ -615,6 +622,9 @@ __all__ = [
     "sinc",
     "sinh",
     "sort",
+    "sparse_hessian",
+    "sparse_jacobian",
+    "sparsity",
     "split",
     "sqrt",
     "square",

@@ -99,6 +99,8 @@ def _beside(structure: Any, values: Any) -> list[tuple[Any, Any]] | None:
     if isinstance(structure, (list, tuple)):
         same = isinstance(values, (list, tuple)) and len(values) == len(structure)
         return list(zip(structure, values, strict=True)) if same else None
+    if isinstance(structure, nests.Parted):
+        return structure.beside(values)
     if not is_dataclass(structure) or type(values) is not type(structure):
         return None
     return [(getattr(structure, f.name), getattr(values, f.name)) for f in fields(structure) if f.init]
@@ -113,6 +115,8 @@ def filled(structure: Any, given: Any, results: Iterator[Any]) -> Any:
     parts = [filled(part, before, results) for part, before in pairs]
     if all(part is before for part, (_, before) in zip(parts, pairs, strict=True)):
         return given
+    if isinstance(structure, nests.Parted):
+        return structure.with_parts(parts)
     if isinstance(given, list):
         given[:] = parts
     elif isinstance(given, MutableMapping):

@@ -1,6 +1,6 @@
 """Nests: tuples, lists, dicts and dataclasses of anything, to any depth. None is an empty nest; all else is a leaf.
 
-    Nest ::= None | leaf | tuple of Nest | list of Nest | {key: Nest} | dataclass with Nest fields
+    Nest ::= None | leaf | tuple of Nest | list of Nest | {key: Nest} | dataclass with Nest fields | Parted
 
 Dicts keep the order of their keys; named tuples and dataclasses come back as what they were. A plain tuple may stand
 for a named one.
@@ -10,10 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from staticgrad.base.boundary import boundary
 from staticgrad.base.errors import GraphError
+
+
+class Parted:
+    """A value of this package that is a nest of some of its attributes: ``parts`` names them."""
+
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    def with_parts(self, parts: Sequence[Any]) -> Any:
+        """What it is over other parts."""
+        raise NotImplementedError
+
+    def beside(self, given: Any) -> list[tuple[Any, Any]] | None:
+        """Each part with what stands for it in ``given``, into which results are to be written; None: it is no such
+        value."""
+        raise NotImplementedError
 
 
 def children(nest: Any) -> Sequence[Any] | None:
@@ -31,6 +46,8 @@ def children(nest: Any) -> Sequence[Any] | None:
         return tuple(nest.values())
     if is_dataclass(nest) and not isinstance(nest, type):
         return tuple(getattr(nest, f.name) for f in fields(nest) if f.init)
+    if isinstance(nest, Parted):
+        return tuple(getattr(nest, name) for name in nest.parts)
     return None
 
 
@@ -50,6 +67,8 @@ def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
     if isinstance(nest, (dict, Mapping)):
         mapping: Any = type(nest)
         return mapping(zip(nest, parts, strict=True))
+    if isinstance(nest, Parted):
+        return nest.with_parts(parts)
     names = [f.name for f in fields(nest) if f.init]
     return replace(nest, **dict(zip(names, parts, strict=True)))
 
@@ -82,7 +101,8 @@ def paths(nest: Any) -> list[str]:
     elif nest is None or (isinstance(nest, (tuple, list)) and not hasattr(nest, "_fields")):
         places = [f"[{i}]" for i in range(len(parts))]
     else:
-        names = getattr(nest, "_fields", None) or [f.name for f in fields(nest) if f.init]
+        names = nest.parts if isinstance(nest, Parted) else getattr(nest, "_fields", None)
+        names = names or [f.name for f in fields(nest) if f.init]
         places = [f".{name}" for name in names]
     return [place + inner for place, part in zip(places, parts, strict=True) for inner in paths(part)]
 

@@ -1,0 +1,256 @@
+"""Sparse derivatives: ``sg.sparse_jacobian``, ``sg.sparse_hessian``, ``sg.sparsity``.
+
+Input: tensors of a graph, of known sizes. Output: the derivative as a program that computes its elements and no zeros.
+All but the values is known when it is declared: a tangent is pushed through the graph once, in a continuation of it that
+is thrown away, and the pattern of the result by the tangent is the derivative's (``compiler/autodiff/sparsity.py``).
+Columns, or rows, that no row (column) meets twice get one colour (``coloring.py``). One derivation, vectorised over the
+colours, computes the sums of the columns of each; every element stands alone in one of them, and is read from there.
+
+Curtis, Powell and Reid, "On the Estimation of Sparse Jacobian Matrices" (1974); Powell and Toint, "On the Estimation of
+Sparse Hessian Matrices" (1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from staticgrad.base.errors import GraphError
+from staticgrad.base.reach import reach
+from staticgrad.compiler.autodiff.batching import vmap
+from staticgrad.compiler.autodiff.coloring import Coloring, columns_colored, fewest, symmetric_colored
+from staticgrad.compiler.autodiff.forward import jvp
+from staticgrad.compiler.autodiff.patterns import Pattern
+from staticgrad.compiler.autodiff.reverse import gradients, one_graph, tensor_list
+from staticgrad.compiler.autodiff.sparsity import patterns_of
+from staticgrad.compiler.regions.region import Region
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.graph.scopes import isolated
+from staticgrad.graph.sparse import SparseTensor, made_of
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+
+Derivative = Callable[[Tensor], Tensor]  # in a direction
+
+
+class Places(NamedTuple):
+    """Where a matrix may differ from zero, in CSR order: int64 arrays of one length."""
+
+    rows: Array
+    cols: Array
+
+
+def sparsity(y: Any, x: Any) -> Places:
+    """Where the Jacobian of ``y`` by ``x`` may differ from zero, with elements counted in row-major order.
+
+    Args:
+        y, x: floating tensors of sizes that are known when declared.
+
+    Returns:
+        A named tuple ``(rows, cols)`` of int64 arrays, in the order of ``sg.sparse_jacobian``'s elements.
+
+    Raises:
+        GradientError, GraphError: as ``sg.sparse_jacobian``.
+
+    Example:
+        >>> x = sg.placeholder((4,))
+        >>> sg.sparsity(x[1:] * x[:-1], x).cols
+        array([0, 1, 1, 2, 2, 3])
+    """
+    output, variable = _lone(y, "sparsity: y"), _lone(x, "sparsity: x")
+    graph = one_graph([output, variable], "sparsity")
+    with graph, isolated():
+        return Places(*_Ahead(graph, variable, lambda t: jvp([output], [variable], [t])[0]).pattern.pairs())
+
+
+def sparse_jacobian(y: Any, x: Any) -> SparseTensor:
+    """The derivative of every element of ``y`` by every element of ``x``, without the elements that are always zero.
+
+    The places of the others are found in the graph: they never depend on values, and some elements may be zero; where
+    values decide (an index that is computed, a sort) all that may differ from zero is kept. The program derives in a
+    direction for each color, forward over columns or in reverse over rows, whichever computes less.
+
+    Args:
+        y, x: floating tensors of any shapes, of sizes that are known when declared. Elements are counted in row-major
+            order.
+
+    Returns:
+        A ``SparseTensor`` of shape ``(y.size, x.size)``. Fetched it is a ``scipy.sparse.csr_array``.
+
+    Raises:
+        GradientError: y or x is not floating, or an op without a derivative is on the way.
+        GraphError: a size is known only when fed.
+
+    Source: Curtis, Powell and Reid (1974); Gebremedhin, Manne and Pothen (2005).
+
+    Example:
+        >>> x = sg.placeholder((1000,), sg.float64)
+        >>> jacobian = sg.sparse_jacobian(x[1:] * x[:-1], x)
+        >>> jacobian
+        <SparseTensor 999 x 1000, 1998 elements, 2 colors, forward>
+        >>> sg.Session().run(jacobian, {x: np.arange(1000.0)})[10, 11]
+        np.float64(10.0)
+    """
+    output, variable = _lone(y, "sparse_jacobian: y"), _lone(x, "sparse_jacobian: x")
+    graph = one_graph([output, variable], "sparse_jacobian")
+    with graph, isolated():
+
+        def forward(t: Tensor) -> Tensor:
+            return jvp([output], [variable], [t])[0]
+
+        def reverse(ct: Tensor) -> Tensor:
+            (found,) = gradients([output], [variable], [ct], unconnected_gradients="zero")
+            return found
+
+        ahead = _Ahead(graph, variable, forward)
+        rows, cols = ahead.pattern.pairs()
+        shape = (_size(output), _size(variable))
+        by_rows = None
+        if not ahead.is_watched and fewest(cols, shape[1]) < fewest(rows, shape[0]):
+            by_rows = columns_colored(cols, rows, shape[::-1])
+            back = _Ahead(graph, output, reverse)
+            ahead_least, back_least = fewest(rows, shape[0]) * ahead.work, by_rows.count * back.work
+            if back_least <= ahead_least:
+                return _read(by_rows, output, reverse, rows, cols, shape, "reverse")
+        by_columns = columns_colored(rows, cols, shape)
+        if by_rows is not None and by_rows.count * back.work < by_columns.count * ahead.work:
+            return _read(by_rows, output, reverse, rows, cols, shape, "reverse")
+        return _read(by_columns, variable, forward, rows, cols, shape, "forward")
+
+
+def sparse_hessian(y: Any, x: Any) -> SparseTensor:
+    """The second derivative of ``y``, which has one element, by ``x``, without the elements that are always zero.
+
+    Places are found as for ``sg.sparse_jacobian``, in the gradient. The program computes products of the Hessian with a
+    direction for each color of a star coloring, forward over reverse; of two elements that are equal it reads one.
+
+    Args:
+        y: a floating tensor of one element, such as the Lagrangian ``sigma * f + sg.sum(multipliers * g)``.
+        x: a floating tensor of any shape and a size that is known when declared.
+
+    Returns:
+        A ``SparseTensor`` of shape ``(x.size, x.size)`` with both triangles; its ``lower()`` has one.
+
+    Raises:
+        GradientError: y or x is not floating, or an op without a derivative is on the way.
+        GraphError: y has more than one element, or a size is known only when fed.
+
+    Source: star coloring after Gebremedhin, Tarafdar, Manne and Pothen (2007).
+
+    Example:
+        >>> x = sg.placeholder((1000,), sg.float64)
+        >>> y = sg.sum(100 * (x[:-1] ** 2 - x[1:]) ** 2 + (x[:-1] - 1) ** 2)
+        >>> sg.sparse_hessian(y, x).lower()
+        <SparseTensor 1000 x 1000, 1999 elements, 3 colors, forward over reverse>
+    """
+    output, variable = _lone(y, "sparse_hessian: y"), _lone(x, "sparse_hessian: x")
+    if output.size != 1:
+        raise GraphError(
+            f"sparse_hessian: expected a y of one element, actual shape {output.shape}", source=output.source
+        )
+    graph = one_graph([output, variable], "sparse_hessian")
+    (slope,) = gradients([output], [variable], unconnected_gradients="zero")
+    with graph, isolated():
+
+        def product(t: Tensor) -> Tensor:
+            return jvp([slope], [variable], [t])[0]
+
+        size = _size(variable)
+        rows, cols = _symmetric(_Ahead(graph, variable, product).pattern)
+        coloring = symmetric_colored(rows, cols, size)
+        return _read(coloring, variable, product, rows, cols, (size, size), "forward over reverse")
+
+
+class _Ahead:
+    """A derivative in one direction, declared in a continuation of the graph: its pattern by the direction, and the
+    elements that its ops read and write for it.
+
+    Attributes:
+        pattern: by the elements of the direction.
+        work: a measure of the time that one direction takes.
+        is_watched: whether a hook or a kept gradient sees each gradient on the way.
+    """
+
+    def __init__(self, graph: Graph, like: Tensor, derivative: Derivative) -> None:
+        trace = Derivation(graph)
+        with trace, isolated():
+            direction = trace.add(PLACEHOLDER, (), SourceAttributes(like.shape, like.dtype)).outputs[0]
+            self._result = derivative(direction)
+        self._direction = direction
+        self._trace = trace
+        self.work = _work(trace, direction, self._result)
+        self.is_watched = any(
+            z.hooks or z.retains_grad for node in trace.nodes[: trace.first] for z in node.outputs
+        )
+
+    @property
+    def pattern(self) -> Pattern:
+        """Which elements of the result depend on which of the direction."""
+        (found,) = patterns_of(Region(self._trace, (self._direction,), (self._result,)), self._direction)
+        if found is not None:
+            return found
+        size = _size(self._result)
+        return Pattern(np.zeros(size, np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64), _size(self._direction))
+
+
+def _work(trace: Derivation, direction: Tensor, result: Tensor) -> int:
+    needed = reach([result.op], lambda node: [x.op for x in node.inputs])
+    found = {direction}
+    total = 0
+    for node in trace.nodes[trace.first :]:
+        if node in needed and any(x in found for x in node.inputs):
+            found.update(node.outputs)
+            total += sum(_elements(x) for x in (*node.inputs, *node.outputs))
+    return max(total, 1)
+
+
+def _elements(x: Tensor) -> int:
+    return math.prod(int(size) for size in x.shape) if x.type.static else 1  # type: ignore[misc]
+
+
+def _symmetric(pattern: Pattern) -> Places:
+    """The places of a pattern and those across the diagonal, in CSR order."""
+    rows, cols = pattern.pairs()
+    keys = np.union1d(rows * pattern.width + cols, cols * pattern.width + rows)
+    return Places(*np.divmod(keys, max(pattern.width, 1)))
+
+
+def _read(
+    coloring: Coloring,
+    like: Tensor,
+    derivative: Derivative,
+    rows: Array,
+    cols: Array,
+    shape: tuple[int, int],
+    mode: str,
+) -> SparseTensor:
+    """The elements of a matrix, each read from the derivative in the direction of a color. ``like`` is what directions
+    are of: x, or in reverse y."""
+    if not len(rows):
+        source = FUNCTIONS.zeros((0,), dtype=like.dtype)
+        return made_of(source, np.zeros(0, np.int64), rows, cols, shape, 0, mode)
+    directions = coloring.colors == np.arange(coloring.count)[:, None]
+    seeds = FUNCTIONS.constant(directions.astype(like.dtype).reshape(coloring.count, *like.shape))
+    found = vmap(derivative)(seeds)
+    size = math.prod(found.shape) // coloring.count
+    source = FUNCTIONS.reshape(found, (coloring.count * size,))
+    return made_of(source, coloring.reads * size + coloring.rows, rows, cols, shape, coloring.count, mode)
+
+
+def _lone(value: Any, what: str) -> Tensor:
+    tensors = tensor_list(value, what)
+    if len(tensors) != 1:
+        raise GraphError(f"{what}: expected one tensor, actual {len(tensors)}")
+    return tensors[0]
+
+
+def _size(x: Tensor) -> int:
+    if not x.type.static:
+        raise GraphError(
+            f"sparse derivatives: expected sizes that are known when declared, actual {x.name!r} {x.type}",
+            source=x.source,
+        )
+    return math.prod(int(size) for size in x.shape)  # type: ignore[misc]

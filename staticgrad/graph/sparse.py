@@ -1,0 +1,153 @@
+"""Sparse matrices of a graph: values that a program computes, at places that are known when it is declared.
+
+``SparseTensor`` is what sparse derivatives are; it is a nest of its one tensor, so that it is fetched, returned from
+functions and handed out of branches as what it is. Its result is SciPy's ``csr_array`` where SciPy is installed, else a
+``SparseArray``, a named tuple with the same names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from staticgrad.base.errors import GraphError
+from staticgrad.base.nests import Parted
+from staticgrad.graph.graph import Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array
+
+SCIPY_FLOATS = "fd"  # the kinds of floats that SciPy's sparse matrices have
+
+
+class SparseArray(NamedTuple):
+    """The elements of a sparse matrix in CSR order: values (…, nnz), and where each stands."""
+
+    values: Array
+    rows: Array
+    cols: Array
+    shape: tuple[int, int]
+
+    def toarray(self) -> Array:
+        """The dense matrix."""
+        made = np.zeros((*self.values.shape[:-1], *self.shape), self.values.dtype)
+        made[..., self.rows, self.cols] = self.values
+        return made
+
+
+class SparseTensor(Parted):
+    """A sparse matrix whose elements a program computes and whose places are known: what ``sg.sparse_jacobian`` and
+    ``sg.sparse_hessian`` give.
+
+    Where it is fetched, the result is a ``scipy.sparse.csr_array`` if SciPy is installed (of 16-bit floats, and of many
+    matrices at once, a named tuple ``SparseArray``); as ``out`` a ``csr_array`` of these places may be given, or an
+    array for the values.
+
+    Attributes:
+        values: the tensor (nnz,) of the elements, row after row and in a row by ascending columns.
+        rows, cols: int64 arrays (nnz,), where each element stands.
+        shape: the numbers of rows and columns.
+        colors: the number of directions in which the program derives.
+        mode: ``"forward"``, ``"reverse"``, or for a Hessian ``"forward over reverse"``.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("values",)
+
+    def __init__(
+        self,
+        values: Any,
+        rows: Array,
+        cols: Array,
+        shape: tuple[int, int],
+        colors: int,
+        mode: str,
+        read: tuple[Tensor, Array] | None = None,
+    ) -> None:
+        """These are made by derivatives. ``read``: the tensor (k,) of which ``values`` are the elements with the given
+        numbers."""
+        self.values = values
+        self.rows, self.cols, self.shape = rows, cols, shape
+        self.colors, self.mode = colors, mode
+        self._read = read
+
+    @property
+    def nnz(self) -> int:
+        """The number of elements that are kept; some may be zero."""
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"<SparseTensor {m} x {n}, {self.nnz} elements, {self.colors} colors, {self.mode}>"
+
+    def todense(self) -> Tensor:
+        """The matrix with its zeros, a tensor of its shape."""
+        if self.values.ndim != 1:
+            raise GraphError(f"todense: expected the values of one matrix, actual {self.values.name!r} {self.values.type}",
+                             source=self.values.source)  # fmt: skip
+        with self.values.graph:
+            size = self.shape[0] * self.shape[1]
+            places = FUNCTIONS.constant(self.rows * self.shape[1] + self.cols)
+            flat = FUNCTIONS.scatter_add(FUNCTIONS.zeros((size,), dtype=self.values.dtype), self.values, places)
+            return FUNCTIONS.reshape(flat, self.shape)
+
+    def lower(self) -> SparseTensor:
+        """The elements on the diagonal and below, which are all of a symmetric matrix, as solvers such as IPOPT take
+        it. Their values alone are computed where nothing reads the others."""
+        kept = np.flatnonzero(self.rows >= self.cols)
+        source, numbers = self._read or (self.values, np.arange(self.nnz))
+        return made_of(
+            source, numbers[kept], self.rows[kept], self.cols[kept], self.shape, self.colors, self.mode
+        )
+
+    def with_parts(self, parts: Sequence[Any]) -> Any:
+        (values,) = parts
+        if isinstance(values, np.ndarray):
+            return self._fetched(values)
+        read = self._read if values is self.values else None
+        return SparseTensor(values, self.rows, self.cols, self.shape, self.colors, self.mode, read)
+
+    def beside(self, given: Any) -> list[tuple[Any, Any]] | None:
+        if isinstance(given, SparseArray):
+            return [(self.values, given.values)]
+        if getattr(given, "format", None) == "csr":
+            return [(self.values, given.data)] if self._has_places_of(given) else None
+        return [(self.values, given)]
+
+    def _has_places_of(self, given: Any) -> bool:
+        return (
+            tuple(given.shape) == self.shape
+            and np.array_equal(given.indptr, self.indptr)
+            and np.array_equal(given.indices, self.cols)
+        )
+
+    @functools.cached_property
+    def indptr(self) -> Array:
+        """Where each row begins and the last one ends, int64 (shape[0] + 1,)."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.shape[0]))]).astype(np.int64)
+
+    @functools.cached_property
+    def _empty(self) -> Any:
+        """A SciPy matrix with these places, whose parts results copy: its constructor would check them each time."""
+        try:
+            from scipy.sparse import csr_array
+        except ImportError:
+            return None
+        return csr_array((np.zeros(self.nnz), self.cols, self.indptr), self.shape)
+
+    def _fetched(self, values: Array) -> Any:
+        like = self._empty if values.ndim == 1 and values.dtype.char in SCIPY_FLOATS else None
+        if like is None:
+            return SparseArray(values, self.rows, self.cols, self.shape)
+        made = object.__new__(type(like))
+        made.__dict__.update(like.__dict__, data=values, indices=like.indices.copy(), indptr=like.indptr.copy())
+        return made
+
+
+def made_of(
+    source: Tensor, numbers: Array, rows: Array, cols: Array, shape: tuple[int, int], colors: int, mode: str
+) -> SparseTensor:
+    """The sparse matrix whose elements are those of a tensor (k,) with the given numbers."""
+    with source.graph:
+        values = FUNCTIONS.gather(source, FUNCTIONS.constant(numbers))
+    return SparseTensor(values, rows, cols, shape, colors, mode, (source, numbers))
