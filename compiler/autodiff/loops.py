@@ -320,8 +320,9 @@ def pull_back_loop(
     captured = [*(shared[i] for i in linear.read_shared), *linear.fresh]
     count = _count(primal)
     backward = LoopAttributes(
-        linear.body, None, len(carried) + len(sums), len(read), attrs.length, not attrs.reverse, bool(count)
-    )
+        linear.body, None, len(carried) + len(sums), len(read), attrs.length, not attrs.reverse, bool(count),
+        attrs.checkpoint,
+    )  # fmt: skip
     outputs = graph.add(SCAN, [*count, *carried, *sums, *read, *captured], backward).outputs
     for number, j in enumerate(linear.carries):
         result[counted + j] = outputs[number] if needs[counted + j] else None

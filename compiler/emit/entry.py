@@ -31,7 +31,7 @@ from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.plan import Plan
 from staticgrad.compiler.program.program import POISON
 from staticgrad.compiler.program.slots import Check, CollectiveSlot, Prepared, SizesSlot, Slot
-from staticgrad.compiler.program.step import Branch, Loop, Step, asking
+from staticgrad.compiler.program.step import Branch, Loop, Rewind, Step, asking
 
 SEGMENT = 128  # steps in one function
 MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers
@@ -237,7 +237,7 @@ class _Main:
         elif step.check is not None:
             self._test(step.check, step.operands[0])
 
-    def _run_parts(self, step: Step, loop: Loop | Branch, polls: bool) -> None:
+    def _run_parts(self, step: Step, loop: Loop | Rewind | Branch, polls: bool) -> None:
         """A loop or branch: its parts become functions of their own, with arenas inside the scratch memory."""
         scratch = step.scratch
         assert scratch is not None

@@ -13,11 +13,12 @@ from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import behind_reshapes
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
-from staticgrad.compiler.program.step import Branch, Loop, PackedFeed, Part, Step, lent_slots
+from staticgrad.compiler.program.step import Branch, Loop, PackedFeed, Part, Rewind, Step, lent_slots
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.control.rewinding import RewoundAttributes, SnapshotLoopAttributes
 
 # Makes a function of its own of a body whose feeds from a number on, if one is given, are the same in many turns.
 LowerPart = Callable[[Region, int | None], Part]
@@ -27,6 +28,8 @@ ENOUGH_TURNS = 8  # of a loop: what is saved in them is a multiple of what packi
 def control_steps(node: Node, places: Places, part: LowerPart) -> list[Step]:
     """A loop or branch: its bodies are lowered by themselves, and lie in memory of the one step that runs them."""
     attrs, bodies = node.attrs, bodies_of(node)
+    if isinstance(attrs, RewoundAttributes):
+        return [_rewind_step(node, attrs, places, part)]
     captured = _captured(attrs) if isinstance(attrs, LoopAttributes) else None
     parts = [part(Region(b.graph, b.feeds, b.fetches, b.effects), captured) for b in bodies]
     inputs = [places.memory(behind_reshapes(x)) for x in node.inputs]
@@ -41,6 +44,7 @@ def control_steps(node: Node, places: Places, part: LowerPart) -> list[Step]:
             tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
             len(inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
             _turns(attrs), attrs.reverse, attrs.counted,
+            *((attrs.kept, attrs.schedule.starts) if isinstance(attrs, SnapshotLoopAttributes) else ()),
         )  # fmt: skip
         assert first <= last
     else:
@@ -56,6 +60,31 @@ def control_steps(node: Node, places: Places, part: LowerPart) -> list[Step]:
         serial=node.serial, flops=kernel.flops,
     )  # fmt: skip
     return [*packs, step]
+
+
+def _rewind_step(node: Node, attrs: RewoundAttributes, places: Places, part: LowerPart) -> Step:
+    """A rewound loop. Snapshots that nothing else reads are overwritten where they lie."""
+    body, advance = (part(Region(b.graph, b.feeds, b.fetches, b.effects), None) for b in attrs.bodies)
+    inputs = [places.memory(behind_reshapes(x)) for x in node.inputs]
+    middle = attrs.counted + attrs.carries
+    last = middle + attrs.states
+    owns = all(places.is_read_once(x) for x in node.inputs[middle:last])
+    states, rows = attrs.body.feeds[1 + attrs.carries :][: attrs.states], attrs.advance.feeds[1 + attrs.states :]
+    kernel = Rewind(
+        body, advance, tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])), tuple(map(_nbytes, states)),
+        tuple(map(_nbytes, rows[: attrs.sequences])), len(inputs) - last - attrs.sequences,
+        tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])), attrs.schedule, attrs.reverse, attrs.counted, owns,
+    )  # fmt: skip
+    lent = lent_slots(kernel.parts)
+    for slot in lent:
+        places.add(slot)
+    outputs = [places.memory(y) for y in node.outputs]
+    scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
+    return Step(
+        node.op.name, "loop", None, tuple(Operand(m) for m in (*inputs, *outputs, *lent)),
+        tuple(dict.fromkeys((*inputs, *lent))), tuple(outputs), tuple(inputs[middle:last]) if owns else (),
+        loop=kernel, scratch=scratch, source=node.source, serial=node.serial, flops=kernel.flops,
+    )  # fmt: skip
 
 
 def _pack_step(feed: PackedFeed, memory: Memory, node: Node) -> Step:

@@ -81,6 +81,10 @@ class Places:
             self.add(GradSlot(key, type_))
         return self._gradients[key]
 
+    def is_read_once(self, x: Tensor) -> bool:
+        """True if a tensor has a buffer of the arena to itself that one node alone reads."""
+        return behind_reshapes(x) is x and len(self._users[x]) == 1 and isinstance(self.memory(x), Temp)
+
     def memory(self, x: Tensor) -> Memory:
         """The memory in which a tensor lies: the caller's for sources and fetches, else a buffer of the arena."""
         x = source_of(x)

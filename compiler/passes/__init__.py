@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from staticgrad.base import config
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
-from staticgrad.compiler.passes.bodies import bodies
+from staticgrad.compiler.passes.bodies import bodies, rewritten
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
@@ -25,6 +25,7 @@ from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.region import Region, private
+from staticgrad.ops.control.loops import LoopAttributes
 
 
 @frozen
@@ -53,6 +54,14 @@ def _bodies(region: Region) -> Region:
     return bodies(region, _run)
 
 
+def _rewind(region: Region) -> Region:
+    if not any(isinstance(node.attrs, LoopAttributes) and node.attrs.checkpoint for node in region.graph.nodes):
+        return region
+    from staticgrad.compiler.passes.rewind import rewind
+
+    return rewind(region, lambda body: rewritten(body, _run))
+
+
 def _run(region: Region) -> Region:
     for step in passes_without(config.names("DISABLE")):
         region = step.apply(region)
@@ -71,6 +80,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("bodies", _bodies, optional=False),
     Pass("trim", trim),
     Pass("hoist", hoist),
+    Pass("rewind", _rewind),
     Pass("sums", sums),
     Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),

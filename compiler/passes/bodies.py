@@ -18,13 +18,14 @@ def bodies(region: Region, run: Callable[[Region], Region]) -> Region:
         if not bodies_of(node):
             return None
         new = get_default_graph().clone(node, inputs)
-        new.attrs = node.attrs.with_bodies([_rewritten(body, run) for body in bodies_of(node)])
+        new.attrs = node.attrs.with_bodies([rewritten(body, run) for body in bodies_of(node)])
         return new.outputs
 
     return rebuild(region, visit)
 
 
-def _rewritten(body: Body, run: Callable[[Region], Region]) -> Body:
+def rewritten(body: Body, run: Callable[[Region], Region]) -> Body:
+    """The body after the passes that ``run`` runs."""
     region = run(Region(body.graph, body.feeds, body.fetches, body.effects))
     region.graph.hands_over = False  # the passes of the graph around it make several of one, and read both
     return Body(region.graph, region.feeds, region.fetches, region.effects)

@@ -19,8 +19,11 @@ from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.control.bodies import Body, bodies_of
-from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE, LoopAttributes
 from staticgrad.ops.sources import PLACEHOLDER
+
+
+TRIMMED = frozenset({SCAN, WHILE, EFFECTFUL_SCAN, EFFECTFUL_WHILE})  # loops without snapshots
 
 
 def _has_loops(region: Region) -> bool:
@@ -57,7 +60,7 @@ def trim(region: Region) -> Region:
         if node not in awaited and not any(y in used for y in node.outputs):
             continue
         awaited.update(node.control)
-        trimmed = _trimmed(node, used) if isinstance(node.attrs, LoopAttributes) else None
+        trimmed = _trimmed(node, used) if node.op in TRIMMED else None
         if trimmed is not None:
             lean[node] = trimmed
         used.update(node.inputs if trimmed is None else trimmed.of(node.attrs, node.inputs))

@@ -5,7 +5,7 @@
 
 The gradient of a weight that every turn shares is such a sum; one large product takes a fraction of the time of many
 small ones that each pass over it. Input: a region of primitives, bodies too. Left alone: loops that may
-end early, and products whose factors would take more memory than is saved.
+end early or shall keep little, and products whose factors would take more memory than is saved.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def sums(region: Region) -> Region:
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         attrs = node.attrs
         if not isinstance(attrs, LoopAttributes) or attrs.condition is not None or attrs.counted or not attrs.length:
+            return None
+        if attrs.checkpoint is not None:
             return None
         return _Rewriter(node, inputs).outputs()
 

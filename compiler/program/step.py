@@ -10,7 +10,9 @@ lowered, scheduled and planned like programs of their own. A part is called with
 slots, as ``main`` is. Rows are read and written where they lie; what a turn carries to the next lies in turn in the
 result and in a spare buffer of the loop's scratch memory, such that the last turn writes the result.
 
-    operands of a Loop     [count], carries, sequences, captured, last carries, [turns taken], stacked results, lent
+    operands of a Loop     [count], carries, sequences, captured, last carries, [turns taken], stacked results,
+                           snapshots, lent
+    operands of a Rewind   [count], carries, snapshots, sequences, captured, last carries, stacked results, lent
     operands of a Branch   predicate, captured, results, lent
 
 *Lent* are slots of the caller that only parts use: constants, the key of random ops, functions that are called.
@@ -43,6 +45,7 @@ from staticgrad.compiler.program.slots import (
     Slot,
     StateSlot,
 )
+from staticgrad.ops.control.rewinding import Schedule
 
 ALIGNMENT = 64
 WORD = 8
@@ -64,7 +67,7 @@ class Step:
     fills: bool = False
     check: Check | None = None
     callback: CallbackSlot | CollectiveSlot | None = None
-    loop: Loop | Branch | None = None
+    loop: Loop | Rewind | Branch | None = None
     planned: Planned | None = None  # how the kernel is run, once that is decided
     scratch: Temp | None = None
     source: SourceLine | None = None
@@ -155,9 +158,11 @@ class _ScratchLayout:
 @record
 class Loop:
     """Turns of ``body``. ``carries``, ``sequences`` and ``results`` are the bytes of each, of one row for the latter.
+    Snapshots of the carries ``kept``, by their numbers, are taken before the turns that ``starts`` counts.
 
     Places in scratch memory: a table for each part, the words ``turn``, ``taken``, ``flag`` (what the condition said),
-    for each carry a word that points at the buffer that is free, the spare buffers, and an arena for each part.
+    ``noted`` (snapshots), for each carry a word that points at the buffer that is free, the spare buffers, and an arena
+    for each part.
     """
 
     body: Part
@@ -169,11 +174,14 @@ class Loop:
     length: int | None
     reverse: bool
     counted: bool
+    kept: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
     tables: tuple[int, ...] = field(init=False)
     arenas: tuple[int, ...] = field(init=False)
     turn: int = field(init=False)
     taken: int = field(init=False)
     flag: int = field(init=False)
+    noted: int = field(init=False)
     free: tuple[int, ...] = field(init=False)
     spare: tuple[int, ...] = field(init=False)
     scratch_bytes: int = field(init=False)
@@ -181,9 +189,9 @@ class Loop:
     def __post_init__(self) -> None:
         layout = _ScratchLayout()
         self.tables = tuple(layout.take(WORD * len(part.slots)) for part in self.parts)
-        words = layout.take(WORD * (3 + len(self.carries)))
-        self.turn, self.taken, self.flag = (words + WORD * i for i in range(3))
-        self.free = tuple(words + WORD * (3 + i) for i in range(len(self.carries)))
+        words = layout.take(WORD * (4 + len(self.carries)))
+        self.turn, self.taken, self.flag, self.noted = (words + WORD * i for i in range(4))
+        self.free = tuple(words + WORD * (4 + i) for i in range(len(self.carries)))
         self.spare = tuple(layout.take(nbytes) for nbytes in self.carries)
         self.arenas = tuple(layout.take(part.plan.arena_bytes) for part in self.parts)
         self.scratch_bytes = layout.nbytes
@@ -198,7 +206,12 @@ class Loop:
 
     @property
     def outputs(self) -> int:
-        return len(self.carries) + (self.condition is not None) + len(self.results)
+        return self.first_result + len(self.results) + len(self.kept)
+
+    @property
+    def first_result(self) -> int:
+        """The number of the first stacked result among the outputs."""
+        return len(self.carries) + (self.condition is not None)
 
     @property
     def checks(self) -> list[Check]:
@@ -230,7 +243,110 @@ class Loop:
         if self.length is None:
             return "loop while a condition holds"
         most = "at most " if self.counted or self.condition is not None else ""
-        return f"loop {most}{self.length} turns{', reversed' if self.reverse else ''}"
+        snapshots = f", {len(self.starts)} snapshots of {len(self.kept)} carries" if self.kept else ""
+        return f"loop {most}{self.length} turns{', reversed' if self.reverse else ''}{snapshots}"
+
+
+@record
+class Rewind:
+    """Turns of ``body`` over those of another loop from the last to the first, whose states ``advance`` computes again
+    from snapshots. ``carries``, ``states``, ``sequences`` and ``results`` are the bytes of each, of one row for the
+    latter two. ``owns``: it has the snapshots in the memory in which they came, else in a copy.
+
+    Places in scratch memory: a table for each part, the words ``turn`` (the number of the row), ``at`` and ``goal`` (the
+    turns in the order of the other loop whose state is at hand, and is wanted), ``top`` (the snapshot that was taken
+    last), a word for the turn of each snapshot, for each carry one that points at the buffer that is free, spare
+    buffers (two for each state), copies of the snapshots, and an arena for both parts.
+    """
+
+    body: Part
+    advance: Part
+    carries: tuple[int, ...]
+    states: tuple[int, ...]
+    sequences: tuple[int, ...]
+    captured: int
+    results: tuple[int, ...]
+    schedule: Schedule
+    reverse: bool
+    counted: bool
+    owns: bool
+    tables: tuple[int, ...] = field(init=False)
+    arena: int = field(init=False)
+    turn: int = field(init=False)
+    at: int = field(init=False)
+    goal: int = field(init=False)
+    top: int = field(init=False)
+    turns: int = field(init=False)
+    free: tuple[int, ...] = field(init=False)
+    spare: tuple[int, ...] = field(init=False)
+    again: tuple[tuple[int, int], ...] = field(init=False)
+    copies: tuple[int, ...] = field(init=False)
+    scratch_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout, slots = _ScratchLayout(), self.schedule.slots
+        self.tables = tuple(layout.take(WORD * len(part.slots)) for part in self.parts)
+        words = layout.take(WORD * (4 + slots + len(self.carries)))
+        self.turn, self.at, self.goal, self.top = (words + WORD * i for i in range(4))
+        self.turns = words + WORD * 4
+        self.free = tuple(self.turns + WORD * (slots + j) for j in range(len(self.carries)))
+        self.spare = tuple(layout.take(nbytes) for nbytes in self.carries)
+        again = self.states if self.schedule.advances else ()
+        self.again = tuple((layout.take(nbytes), layout.take(nbytes)) for nbytes in again)
+        self.copies = () if self.owns else tuple(layout.take(slots * nbytes) for nbytes in self.states)
+        self.arena = layout.take(max(part.plan.arena_bytes for part in self.parts))
+        self.scratch_bytes = layout.nbytes
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        return (self.arena, self.arena)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.body, self.advance)
+
+    @property
+    def length(self) -> int:
+        return self.schedule.turns
+
+    @property
+    def inputs(self) -> int:
+        return self.counted + len(self.carries) + len(self.states) + len(self.sequences) + self.captured
+
+    @property
+    def outputs(self) -> int:
+        return len(self.carries) + len(self.results)
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for part in self.parts for check in part.checks]
+
+    @property
+    def flops(self) -> int:
+        return self.body.flops * self.length + self.advance.flops * self.schedule.advances
+
+    @property
+    def turn_seconds(self) -> float:
+        """A rough lower bound of the time from one turn to the next."""
+        again = self.schedule.advances / max(1, self.length)
+        return (1 + again) * RATES.turn_seconds + self.body.seconds + again * self.advance.seconds
+
+    @property
+    def seconds(self) -> float:
+        return self.length * self.turn_seconds
+
+    @property
+    def most_turns(self) -> float:
+        return max(self.length, self.schedule.advances)
+
+    @property
+    def title(self) -> str:
+        most = "at most " if self.counted else ""
+        plan = self.schedule
+        return (
+            f"rewound loop of {most}{self.length} turns, {plan.slots} snapshots; {plan.advances} turns run again, each at"
+            f" most {plan.repeats} times"
+        )
 
 
 @record

@@ -232,7 +232,7 @@ class _Printer:
         shown = []
         for field in fields(attrs):
             value = getattr(attrs, field.name)
-            if (field.name in said and said[field.name] == value) or (field.default == "" == value):
+            if (field.name in said and said[field.name] == value) or (value in ("", None) and field.default == value):
                 continue
             if isinstance(value, bytes | memoryview):
                 array = np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"]))

@@ -43,6 +43,7 @@ DEFINED = {
     "control.bodies": "",
     "control.branches": "cond",
     "control.loops": "map scan while_loop",
+    "control.rewinding": "",
     "elementwise.activations": "elu gelu hardsigmoid hardswish hardtanh leaky_relu log_sigmoid mish relu relu6 selu"
     " sigmoid silu softplus softsign",
     "elementwise.arithmetic": "abs add copysign divide floor_divide maximum minimum multiply multiply_no_nan"

@@ -46,7 +46,8 @@ Y = TypeVar("Y")  # the nest that a turn gives, which comes back stacked
 
 @frozen
 class LoopAttributes(Bodied):
-    """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands."""
+    """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands. With a
+    ``checkpoint`` its derivative in reverse keeps so many states of it at a time (``compiler/passes/rewind.py``)."""
 
     body: Body
     condition: Body | None
@@ -55,6 +56,7 @@ class LoopAttributes(Bodied):
     length: Size | None
     reverse: bool = False
     counted: bool = False
+    checkpoint: int | None = None
 
     @property
     def bodies(self) -> tuple[Body, ...]:
@@ -100,7 +102,8 @@ class LoopAttributes(Bodied):
         return [*carries, *count, *stacked]
 
 
-def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, ...]:
+def loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, ...]:
+    """The types of a loop's results from those of its operands."""
     types = types[attrs.counted :]
     carries = types[: attrs.carries]
     for carry, x in zip(carries, attrs.body.fetches, strict=False):
@@ -119,7 +122,7 @@ def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
         Op(
             name,
             doc,
-            infer=_loop_types,
+            infer=loop_types,
             reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
             effect=effect,
             grad_name=grad_name,
@@ -142,6 +145,7 @@ def scan(
     *,
     length: Size | None = None,
     reverse: bool = False,
+    checkpoint: int | None = None,
 ) -> tuple[C, Y]:
     """``carry, y = fn(carry, x)`` for each row x of ``xs``, inside the compiled program.
 
@@ -156,12 +160,18 @@ def scan(
         xs: a nest of tensors of one length along axis 0.
         length: how many turns; needed where ``xs`` is None.
         reverse: from the last row to the first; stacked results keep the order of the rows.
+        checkpoint: how many carries the derivative in reverse keeps at a time, where it would keep what it reads of
+            every turn. It computes the others again from the nearest one before, with as few turns as possible
+            (binomial checkpointing: A. Griewank and A. Walther, "Algorithm 799: revolve", ACM TOMS 26(1), 2000): with
+            k of them n turns run at most r times more than once, where C(k + r + 1, k) >= n. Results are the same to
+            the bit, but for sums over the turns, which are added up in another order.
 
     Returns:
         The last carry (``init`` where there is no turn) and the nest of the ys, stacked along axis 0.
 
     Raises:
-        GraphError: the carry changes its structure or a type, lengths differ, or a variable is written in ``fn``.
+        GraphError: the carry changes its structure or a type, lengths differ, a variable is written in ``fn``, or
+            ``checkpoint`` is less than 1.
 
     Example:
         >>> total, totals = sg.scan(lambda carry, x: (carry + x, carry + x), 0.0, sg.constant([1.0, 2.0, 3.0]))
@@ -170,13 +180,23 @@ def scan(
         >>> _, fibonacci = sg.scan(lambda c, _: ((c[1], c[0] + c[1]), c[0]), (1, 1), length=8)
         >>> sg.Session().run(fibonacci)
         array([ 1,  1,  2,  3,  5,  8, 13, 21])
+        >>> x = sg.constant(0.5)
+        >>> y, _ = sg.scan(lambda c, _: (sg.sin(c), ()), x, length=100, checkpoint=8)
+        >>> sg.Session().run(sg.gradients(y, [x])[0]).round(4)
+        np.float32(0.0459)
     """
     require_function("scan: fn", fn, "carry", "x")
-    return _scan("scan", fn, init, xs, length, reverse)
+    return _scan("scan", fn, init, xs, length, reverse, _snapshots("scan", checkpoint))
 
 
 def _scan(
-    what: str, fn: Callable[[Any, Any], tuple[C, Y]], init: Any, xs: Any, length: Size | None, reverse: bool
+    what: str,
+    fn: Callable[[Any, Any], tuple[C, Y]],
+    init: Any,
+    xs: Any,
+    length: Size | None,
+    reverse: bool,
+    checkpoint: int | None = None,
 ) -> tuple[C, Y]:
     """The loop of ``scan``, for the function ``what``."""
     leaves, rows = nests.flatten(init), nests.flatten(xs)
@@ -196,7 +216,7 @@ def _scan(
         new = next_carry(what, graph, init, answer[0], carries)
         ys = [graph.adopt(lift(y, graph), what) for y in nests.flatten(answer[1])]
     body = close(graph, [turn, *old, *row, *graph.captured.values()], [*new, *ys], what)
-    attrs = LoopAttributes(body, None, len(carries), len(sequences), turns, bool(reverse))
+    attrs = LoopAttributes(body, None, len(carries), len(sequences), turns, bool(reverse), False, checkpoint)
     op = EFFECTFUL_SCAN if body.effects else SCAN
     node = outer.add(op, [*carries, *sequences, *graph.captured], attrs)
     last, stacked = node.outputs[: len(carries)], node.outputs[len(carries) :]
@@ -227,7 +247,12 @@ FUNCTIONS.register(map_, "map")
 
 @public
 def while_loop(
-    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init: Any, *, max_steps: int | None = None
+    cond_fn: Callable[[Any], Any],
+    body_fn: Callable[[Any], C],
+    init: Any,
+    *,
+    max_steps: int | None = None,
+    checkpoint: int | None = None,
 ) -> C:
     """``state = body_fn(state)`` as long as ``cond_fn(state)`` holds, inside the compiled program.
 
@@ -236,12 +261,15 @@ def while_loop(
         body_fn: the next state, of equal structure, shapes and dtypes.
         init: a nest, the first state.
         max_steps: the loop stops after this number of steps; gradients in reverse need this bound.
+        checkpoint: how many states the derivative in reverse keeps at a time; as in ``scan``. Which ones, is chosen for
+            ``max_steps``.
 
     Returns:
         The last state.
 
     Raises:
-        GraphError: the state changes its structure or a type, or the condition is no bool of shape ().
+        GraphError: the state changes its structure or a type, the condition is no bool of shape (), or ``checkpoint``
+            is less than 1 or without ``max_steps``.
 
     Example:
         >>> steps, x = sg.while_loop(lambda s: s[1] > 1.0, lambda s: (s[0] + 1, s[1] / 2), (0, sg.constant(10.0)))
@@ -255,6 +283,9 @@ def while_loop(
     require_function("while_loop: cond_fn", cond_fn, "state")
     require_function("while_loop: body_fn", body_fn, "state")
     most = None if max_steps is None else integer(max_steps, "while_loop: max_steps", 0)
+    if checkpoint is not None and most is None:
+        raise GraphError("while_loop: checkpoint is for a derivative in reverse, which needs max_steps")
+    checkpoint = _snapshots("while_loop", checkpoint)
     leaves = nests.flatten(init)
     outer = graph_of(leaves)
     with outer:
@@ -276,11 +307,15 @@ def while_loop(
     for graph, (feeds, results) in zip(graphs, parts, strict=True):
         params = [graph.adopt(x, "while_loop") for x in captured]
         bodies.append(close(graph, [*feeds, *params], results, "while_loop"))
-    attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, most)
+    attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, most, checkpoint=checkpoint)
     op = EFFECTFUL_WHILE if any(body.effects for body in bodies) else WHILE
     node = outer.add(op, [*carries, *captured], attrs)
     last: C = nests.pack(init, node.outputs[: len(carries)])
     return last
+
+
+def _snapshots(what: str, checkpoint: int | None) -> int | None:
+    return None if checkpoint is None else integer(checkpoint, f"{what}: checkpoint", 1)
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: Size | None) -> Size:

@@ -1,0 +1,241 @@
+"""Rewind: loops in reverse compute what they read of each turn of another loop again, where it would be stacked.
+
+    stacked = loop₁(…)                       _, snapshots = loop₁(…)
+    …                                   =>   …
+    loop₂(…, rows of stacked)                rewound(…, snapshots)
+
+Input: a region in which a loop with a ``checkpoint`` of k hands out stacked results that only loops in the opposite
+order read, row by row: its derivatives in reverse, or theirs. Output: the region in which the first loop hands out k
+snapshots of what it carries, and the others have turns in which a row is computed from such a state, by the body of the
+first (``ops/control/rewinding.py``). Nothing is known of derivatives here. Bodies have passed all passes before, and
+those that are made here pass them too, so loops in loops are rewound in turn.
+
+Left alone: stacked results that something else reads, which are there anyway; loops whose bodies call Python; those
+whose states take no less memory than what is stacked. What a body prints or asserts happens in the first loop alone.
+Random numbers are those of the turn, and so the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from staticgrad.base.frozen import frozen
+from staticgrad.compiler.passes.dce import dce
+from staticgrad.compiler.regions.region import Region, rebuild, users_of
+from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, needed_nodes
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.control.bodies import Body
+from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.control.rewinding import (
+    EFFECTFUL_SNAPSHOT_LOOP,
+    REWOUND,
+    SNAPSHOT_LOOP,
+    RewoundAttributes,
+    SnapshotLoopAttributes,
+)
+from staticgrad.ops.effects import ASSERTION, BOUNDS_CHECK, NUMERICS_CHECK, PRINT
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+
+HAPPENED = frozenset({PRINT, ASSERTION, BOUNDS_CHECK, NUMERICS_CHECK})  # effects that give their operand
+
+Rewrite = Callable[[Body], Body]
+
+
+@frozen(eq=False)
+class _Pair:
+    """A loop, its sequences and captured operands, the numbers of its stacked results that are computed again, of the carries that this takes, and a body of
+    its next carries and these results without effects."""
+
+    first: Node
+    given: tuple[Tensor, ...]
+    rows: tuple[int, ...]
+    states: tuple[int, ...]
+    body: Body
+
+    @property
+    def attrs(self) -> LoopAttributes:
+        attrs: LoopAttributes = self.first.attrs
+        return attrs
+
+    @property
+    def stacked(self) -> dict[Tensor, int]:
+        """The stacked results that are computed again, and their numbers among the fetches of ``body``."""
+        place = self.attrs.first_result
+        return {self.first.outputs[place + k]: self.attrs.carries + k for k in self.rows}
+
+
+def rewind(region: Region, rewrite: Rewrite) -> Region:
+    """Rewrite every pair of loops; ``rewrite`` has a body pass all passes."""
+    users, fetched = users_of(region), set(region.fetches)
+    pairs: dict[Node, _Pair] = {}  # by both loops
+    for node in region.graph.nodes:
+        pair = _pair(node, users, fetched) if node not in pairs else None
+        if pair is not None:
+            pairs[node] = pair
+            pairs.update((reader, pair) for y in pair.stacked for reader in users[y])
+    if not pairs:
+        return region
+    snapshots: dict[Node, Sequence[Tensor]] = {}
+    current: dict[Node, _Pair] = {}
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        pair = pairs.get(node)
+        if pair is None:
+            return None
+        if node is not pair.first:
+            return _rewound(current[pair.first], node, inputs, snapshots[pair.first], rewrite)
+        outputs, snapshots[node] = _with_snapshots(pair, inputs)
+        begin = pair.attrs.counted + pair.attrs.carries
+        current[node] = replace(pair, given=inputs[begin:])
+        return outputs
+
+    return dce(rebuild(region, visit))
+
+
+def _pair(node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor]) -> _Pair | None:
+    """The pairs of loops of which a node is the first; None if it is of none."""
+    attrs = node.attrs
+    if not isinstance(attrs, LoopAttributes) or isinstance(attrs, SnapshotLoopAttributes):
+        return None
+    if attrs.checkpoint is None or not isinstance(attrs.length, int) or attrs.length < 2:
+        return None
+    stacked = node.outputs[attrs.first_result :]
+    rows = [k for k, y in enumerate(stacked) if y not in fetched and users[y]]
+    rows = [k for k in rows if all(_reads_backwards(reader, stacked[k], node) for reader in users[stacked[k]])]
+    if not rows:
+        return None
+    body = _silent(attrs.body)
+    states = _states(body, attrs.carries, rows)
+    if any(n.op.effect for n in needed_nodes(_fetches(body, states, [attrs.carries + k for k in rows]), ())):
+        return None
+    kept = sum(body.feeds[1 + j].type.nbytes for j in states)
+    if attrs.length * sum(body.fetches[attrs.carries + k].type.nbytes for k in rows) <= attrs.checkpoint * kept:
+        return None
+    given = node.inputs[attrs.counted + attrs.carries :]
+    return _Pair(node, given, tuple(rows), states, body)
+
+
+def _reads_backwards(reader: Node, stacked: Tensor, first: Node) -> bool:
+    """True if a loop takes the turns of the ``first`` in the opposite order, and reads ``stacked`` row by row alone."""
+    attrs, other = reader.attrs, first.attrs
+    if not isinstance(attrs, LoopAttributes) or isinstance(attrs, SnapshotLoopAttributes):
+        return False
+    if attrs.condition is not None or attrs.length != other.length or attrs.reverse == other.reverse:
+        return False
+    if attrs.counted != other.ends_early:
+        return False
+    count = first.outputs[other.carries] if other.condition is not None else first.inputs[0]
+    if attrs.counted and reader.inputs[0] is not count:
+        return False
+    begin = attrs.counted + attrs.carries
+    places = [i for i, x in enumerate(reader.inputs) if x is stacked]
+    return all(begin <= i < begin + attrs.sequences for i in places)
+
+
+def _silent(body: Body) -> Body:
+    """The body without what it prints and checks, which has happened when it is computed again."""
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        return inputs[: len(node.outputs)] if node.op in HAPPENED else None
+
+    made = rebuild(Region(body.graph, body.feeds, body.fetches), visit)
+    return Body(made.graph, made.feeds, made.fetches)
+
+
+def _states(body: Body, carries: int, rows: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the carries that some stacked results depend on, turn after turn."""
+    states: set[int] = set()
+    while True:
+        needed = needed_nodes(_fetches(body, sorted(states), [carries + k for k in rows]), ())
+        found = {j for j in range(carries) if body.feeds[1 + j].op in needed}
+        if found <= states:
+            return tuple(sorted(states))
+        states |= found
+
+
+def _fetches(body: Body, *numbers: Sequence[int]) -> list[Tensor]:
+    return [body.fetches[i] for group in numbers for i in group]
+
+
+def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], Sequence[Tensor]]:
+    """The results of the first loop, zeros for those that are no longer stacked, and its snapshots."""
+    attrs, first = pair.attrs, pair.attrs.first_result
+    left = [i for i in range(len(attrs.body.fetches)) if i - attrs.carries not in pair.rows]
+    old = attrs.body
+    made = dce(Region(old.graph, old.feeds, tuple(old.fetches[i] for i in left), old.effects))
+    new = SnapshotLoopAttributes(
+        Body(made.graph, made.feeds, made.fetches, made.effects), attrs.condition, attrs.carries, attrs.sequences,
+        attrs.length, attrs.reverse, attrs.counted, attrs.checkpoint, pair.states,
+    )  # fmt: skip
+    op = EFFECTFUL_SNAPSHOT_LOOP if pair.first.op.effect else SNAPSHOT_LOOP
+    outputs = get_default_graph().add(op, inputs, new, name=pair.first.name).outputs
+    split = len(outputs) - len(pair.states)
+    found = iter(outputs[:split])
+    again = {first + k for k in pair.rows}
+    results = [o.zeros_like(y) if i in again else next(found) for i, y in enumerate(pair.first.outputs)]
+    return results, outputs[split:]
+
+
+def _rewound(
+    pair: _Pair, node: Node, inputs: tuple[Tensor, ...], snapshots: Sequence[Tensor], rewrite: Rewrite
+) -> Sequence[Tensor]:
+    """The results of a loop that reads stacked results, by one that reads snapshots."""
+    attrs: LoopAttributes = node.attrs
+    first, stacked = pair.attrs, pair.stacked
+    middle = attrs.counted + attrs.carries
+    end = middle + attrs.sequences
+    old, again = attrs.body.feeds[1 + attrs.carries :], pair.body.feeds[1 + first.carries :]
+    graph = Graph()
+    turn = _parameter(graph, attrs.body.feeds[0])
+    carries = [_parameter(graph, x) for x in attrs.body.feeds[1 : 1 + attrs.carries]]
+    states = [_parameter(graph, pair.body.feeds[1 + j]) for j in pair.states]
+    tensors = dict(zip(attrs.body.feeds, [turn, *carries], strict=False))
+    known = dict(zip([pair.body.feeds[0], *(pair.body.feeds[1 + j] for j in pair.states)], [turn, *states], strict=True))
+    needed = needed_nodes(_fetches(pair.body, pair.states, tuple(stacked.values())), ())
+    rows: dict[Tensor, Tensor] = {}  # by what is read, the parameters that stand for it
+    captured: dict[Tensor, Tensor] = {}
+    for i, (x, parameter) in enumerate(zip(inputs[middle:], old, strict=True)):
+        if node.inputs[middle + i] not in stacked:
+            tensors[parameter] = _read(graph, rows if middle + i < end else captured, x, parameter)
+    for i, (x, parameter) in enumerate(zip(pair.given, again, strict=True)):
+        if parameter.op in needed:
+            known[parameter] = _read(graph, rows if i < first.sequences else captured, x, parameter)
+    _copy(pair.body.graph, needed, graph, known)
+    for x, parameter in zip(node.inputs[middle:end], old, strict=False):
+        if x in stacked:
+            tensors[parameter] = known[pair.body.fetches[stacked[x]]]
+    nodes = _copy(attrs.body.graph, needed_nodes(attrs.body.fetches, attrs.body.effects), graph, tensors)
+    given = (*states, *rows.values(), *captured.values())
+    fetches, effects = (tensors[x] for x in attrs.body.fetches), tuple(nodes[n] for n in attrs.body.effects)
+    body = Body(graph, (turn, *carries, *given), tuple(fetches), effects)
+    advance = Body(graph, (turn, *given), tuple(known[pair.body.fetches[j]] for j in pair.states))
+    assert isinstance(attrs.length, int)
+    new = RewoundAttributes(
+        rewrite(body), rewrite(advance), attrs.carries, len(states), len(rows), attrs.length, first.checkpoint or 1,
+        attrs.reverse, attrs.counted,
+    )  # fmt: skip
+    operands = [*inputs[:middle], *snapshots, *rows, *captured]
+    return get_default_graph().add(REWOUND, operands, new, name=node.name).outputs
+
+
+def _parameter(graph: Graph, like: Tensor) -> Tensor:
+    return graph.add(PLACEHOLDER, (), SourceAttributes(like.shape, like.dtype), name=like.op.name).outputs[0]
+
+
+def _read(graph: Graph, parameters: dict[Tensor, Tensor], x: Tensor, like: Tensor) -> Tensor:
+    """The parameter that stands for what is read of ``x``."""
+    if x not in parameters:
+        parameters[x] = _parameter(graph, like)
+    return parameters[x]
+
+
+def _copy(source: Graph, needed: set[Node], graph: Graph, tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:
+    """Copy the nodes of a body; ``tensors`` has what stands for its parameters, and learns the rest."""
+    nodes: dict[Node, Node] = {}
+    for node in source.nodes:
+        if node in needed and node.op is not PLACEHOLDER:
+            control = tuple(nodes[n] for n in node.control if n in nodes)
+            nodes[node] = graph.clone(node, tuple(tensors[x] for x in node.inputs), control)
+            tensors.update(zip(node.outputs, nodes[node].outputs, strict=True))
+    return nodes
