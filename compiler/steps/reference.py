@@ -18,7 +18,7 @@ from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.kernels.reference import Noise, run_kernel
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.slots import CallbackSlot, CollectiveSlot, FeedSlot, FetchSlot
-from staticgrad.compiler.program.step import Branch, Loop, Part, Step, lent_slots
+from staticgrad.compiler.program.step import Branch, Loop, Part, Rewind, Step, lent_slots
 from staticgrad.graph.optable import Array
 
 Memories = MutableMapping[Memory, Array]  # uint8
@@ -30,6 +30,8 @@ def run_step(step: Step, memories: Memories, noise: Noise | None = None) -> None
     """Run one step; checks and calls of Python functions do nothing."""
     if isinstance(step.loop, Loop):
         _run_loop(step.loop, [_bytes(memories, o) for o in step.operands], noise)
+    elif isinstance(step.loop, Rewind):
+        _run_rewind(step.loop, [_bytes(memories, o) for o in step.operands], noise)
     elif isinstance(step.loop, Branch):
         _run_branch(step.loop, [_bytes(memories, o) for o in step.operands], noise)
     elif isinstance(step.kernel, Packing):
@@ -50,6 +52,8 @@ def written_dtypes(step: Step) -> dict[Memory, np.dtype]:
         if isinstance(step.loop, Loop) and step.loop.condition is not None:  # its turns stand between them
             taken = len(step.loop.carries)
             numbers = [*range(taken), -1, *range(taken, len(results) - 1)]
+        if isinstance(step.loop, Loop) and step.loop.kept:
+            numbers[len(numbers) - len(step.loop.kept) :] = step.loop.kept
         dtypes = {
             o.memory: types[number].dtype if number in types else INT64
             for o, number in zip(results, numbers, strict=True)
@@ -106,7 +110,7 @@ def _run_part(part: Part, feeds: Sequence[Array], lent: Memories, noise: Noise |
     return [fetches[index] for index in sorted(fetches)]
 
 
-def _lent(step: Loop | Branch, operands: Sequence[Array]) -> Memories:
+def _lent(step: Loop | Rewind | Branch, operands: Sequence[Array]) -> Memories:
     return dict(zip(lent_slots(step.parts), operands[step.inputs + step.outputs :], strict=True))
 
 
@@ -122,7 +126,8 @@ def _run_loop(step: Loop, operands: Sequence[Array], noise: Noise | None) -> Non
     first, rows = step.counted + carries, step.counted + carries + len(step.sequences)
     state = [x[:n].copy() for x, n in zip(operands[step.counted :], step.carries, strict=False)]
     captured, outputs = operands[rows : step.inputs], operands[step.inputs :]
-    stacked = outputs[step.outputs - len(step.results) : step.outputs]
+    stacked = outputs[step.first_result : step.first_result + len(step.results)]
+    snapshots = outputs[step.first_result + len(step.results) : step.outputs]
     most = int(operands[0][:8].view(INT64)[0]) if step.counted else MOST_TURNS if step.length is None else step.length
     taken = 0
     while taken < most:
@@ -132,6 +137,9 @@ def _run_loop(step: Loop, operands: Sequence[Array], noise: Noise | None) -> Non
         feeds = [index, *state, *read, *captured]
         if step.condition is not None and not _run_part(step.condition, feeds, lent, noise)[0][0]:
             break
+        for j, array in zip(step.kept, snapshots if taken in step.starts else (), strict=False):
+            place = step.starts.index(taken) * step.carries[j]
+            array[place : place + step.carries[j]] = state[j]
         found = _run_part(step.body, feeds, lent, noise)
         state = [x[:n] for x, n in zip(found, step.carries, strict=False)]
         for array, n, value in zip(stacked, step.results, found[carries:], strict=True):
@@ -143,10 +151,46 @@ def _run_loop(step: Loop, operands: Sequence[Array], noise: Noise | None) -> Non
         outputs[carries][:8].view(INT64)[0] = taken
 
 
+def _run_rewind(step: Rewind, operands: Sequence[Array], noise: Noise | None) -> None:
+    middle = step.counted + len(step.carries)
+    end, lent = middle + len(step.states), _lent(step, operands)
+    carries = [x[:n].copy() for x, n in zip(operands[step.counted :], step.carries, strict=False)]
+    rows, captured = operands[end : end + len(step.sequences)], operands[end + len(step.sequences) : step.inputs]
+    stacked = operands[step.inputs + len(step.carries) : step.inputs + step.outputs]
+    turns, plan = int(operands[0][:8].view(INT64)[0]) if step.counted else step.length, step.schedule
+
+    def given(turn: int, *values: Array) -> list[Array]:
+        number = turn if step.reverse else turns - 1 - turn
+        read = [x[number * n : (number + 1) * n] for x, n in zip(rows, step.sequences, strict=True)]
+        return [np.array([number], INT64).view(np.uint8), *values, *read, *captured]
+
+    snapshots = [
+        (turn, [x[slot * n : (slot + 1) * n].copy() for x, n in zip(operands[middle:], step.states, strict=False)])
+        for slot, turn in enumerate(plan.starts)
+        if turn < turns
+    ]
+    for turn in reversed(range(turns)):
+        at, state = snapshots[-1]
+        while at < turn:
+            found = _run_part(step.advance, given(at, *state), lent, noise)
+            at, state = at + 1, [x[:n] for x, n in zip(found, step.states, strict=True)]
+            if plan.ends[at] > turn:
+                snapshots.append((at, state))
+        found = _run_part(step.body, given(turn, *carries, *state), lent, noise)
+        carries = [x[:n] for x, n in zip(found, step.carries, strict=False)]
+        number = turn if step.reverse else turns - 1 - turn
+        for array, n, value in zip(stacked, step.results, found[len(carries) :], strict=True):
+            array[number * n : (number + 1) * n] = value
+        if snapshots[-1][0] == turn:
+            snapshots.pop()
+    for array, value in zip(operands[step.inputs :], carries, strict=False):
+        array[: value.size] = value
+
+
 def terms_of_step(step: Step) -> int:
     """An estimate of the number of terms that are summed in one element that a step writes."""
     if step.loop is None:
         return step.kernel.terms if step.kernel is not None else 1
-    turns = step.loop.length if isinstance(step.loop, Loop) and step.loop.length is not None else 1
+    turns = 1 if isinstance(step.loop, Branch) or step.loop.length is None else step.loop.length
     inner = [terms_of_step(inner) for part in step.loop.parts for inner in part.steps]
     return math.prod((max(1, turns), max(inner, default=1)))

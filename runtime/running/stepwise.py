@@ -45,6 +45,7 @@ from staticgrad.graph.dtypes import finfo
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.control.rewinding import RewoundAttributes
 from staticgrad.ops.interpreter import evaluate
 
 TRIALS = 3  # of the reference with noise
@@ -236,6 +237,8 @@ class _VerifiedRun:
 def _is_open(x: Tensor) -> bool:
     """A stacked result of a loop that may end early: the rows of turns that were not taken hold anything."""
     attrs = x.op.attrs
+    if isinstance(attrs, RewoundAttributes):
+        return attrs.counted and x.index >= attrs.carries
     return isinstance(attrs, LoopAttributes) and attrs.ends_early and x.index >= attrs.first_result
 
 

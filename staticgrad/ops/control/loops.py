@@ -163,7 +163,7 @@ def scan(
         checkpoint: how many carries the derivative in reverse keeps at a time, where it would keep what it reads of
             every turn. It computes the others again from the nearest one before, with as few turns as possible
             (binomial checkpointing: A. Griewank and A. Walther, "Algorithm 799: revolve", ACM TOMS 26(1), 2000): with
-            k of them n turns run at most r times more than once, where C(k + r + 1, k) >= n. Results are the same to
+            k of them n turns are run again at most r times each, where C(k + r, k) >= n. Results are the same to
             the bit, but for sums over the turns, which are added up in another order.
 
     Returns:

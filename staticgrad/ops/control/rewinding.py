@@ -44,7 +44,7 @@ from staticgrad.ops.control.loops import LoopAttributes, loop_types
 class Schedule:
     """When ``slots`` snapshots of ``turns`` states are taken. A snapshot of turn q serves turns q to ``ends[q]`` - 1;
     0: there is none. ``starts`` are the turns of which the forward loop takes one; ``advances`` counts the turns that
-    are run again, ``repeats`` how often at most a turn is."""
+    are run again, no turn more than ``repeats`` times."""
 
     turns: int
     slots: int
@@ -56,11 +56,11 @@ class Schedule:
 
     @property
     def advances(self) -> int:
-        return max(0, least_advances(self.turns, self.slots) - (self.turns - 1))
+        return least_advances(self.turns, self.slots) - self.starts[-1]
 
     @property
     def repeats(self) -> int:
-        return _repeats(self.turns, self.slots) - 1 if self.turns > 1 else 0
+        return _repeats(self.turns, self.slots) if self.advances else 0
 
 
 @functools.lru_cache(maxsize=64)
