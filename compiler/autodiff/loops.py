@@ -114,7 +114,7 @@ class _Extraction:
                 self.active.update(node.outputs)
             if any(x in self.outside for x in node.inputs):
                 self.outside.update(node.outputs)
-            if node.original is not None or any(x in self.of_checkpoints for x in node.inputs):
+            if node.epoch or any(x in self.of_checkpoints for x in node.inputs):
                 self.of_checkpoints.update(node.outputs)
         self.stacked: dict[Tensor, list[Tensor]] = {}  # and what each stands for: itself, and when computed again
         self.parameters: dict[Tensor, None] = {}
@@ -347,19 +347,21 @@ def _stacks(graph: Graph, primal: Primal[Any], linear: _DerivativeBody) -> list[
     results = attrs.body.fetches[attrs.carries :]
     more: dict[Tensor, Tensor] = dict(zip(results, primal.outputs[attrs.first_result :], strict=True))
     if linear.forward is not None:
-        home, inputs = _home(graph, primal)
+        home, inputs, node = _home(graph, primal)
         with home:
             again = home.add(_op_of(primal), inputs, replace(attrs, body=linear.forward))
+        again.epoch, again.control = node.epoch, node.control  # in a checkpoint, those of the loop that is run again
         stacked = zip(linear.forward.fetches[attrs.carries :], again.outputs[attrs.first_result :], strict=True)
         more.update((x, y) for x, y in stacked if x not in more)
     return [more[x] for x in linear.stacked]
 
 
-def _home(graph: Graph, primal: Primal[Any]) -> tuple[Graph, Sequence[Tensor]]:
-    """The graph that a loop stands in, and its operands there: what it is declared again with becomes one with it."""
+def _home(graph: Graph, primal: Primal[Any]) -> tuple[Graph, Sequence[Tensor], Node]:
+    """The graph that a loop stands in, its operands there, and its node: what it is declared again with becomes one
+    with it."""
     scope = DerivativeScope(graph, around=True)
-    y = scope.outermost(primal.outputs[0])
-    return (scope.home(y.op), operands_of(y.op)) if scope.is_outside(y.op) else (graph, primal.inputs)
+    node = scope.outermost(primal.outputs[0]).op
+    return (scope.home(node), operands_of(node), node) if scope.is_outside(node) else (graph, primal.inputs, node)
 
 
 def _op_of(primal: Primal[Any]) -> Op:

@@ -55,7 +55,7 @@ def family_of(node: Node, inputs: Sequence[Tensor] | None = None) -> object:
     """A key that is equal for loops that become one. ``inputs`` are tensors with the values of the node's operands."""
     attrs: LoopAttributes = node.attrs
     operands = node.inputs if inputs is None else tuple(inputs)
-    return (attrs.body.root, attrs.condition, operands, attrs.length, attrs.reverse, attrs.counted)
+    return (attrs.body.root, attrs.condition, operands, attrs.length, attrs.reverse, attrs.counted, node.epoch)
 
 
 def union_of(bodies: Sequence[Body]) -> Body:

@@ -60,7 +60,8 @@ class Schedule:
 
     @property
     def repeats(self) -> int:
-        return _repeats(self.turns, self.slots) if self.advances else 0
+        last = self.turns - 1 - self.starts[-1]  # turns that the forward loop takes behind its last snapshot
+        return max(_repeats(self.turns, self.slots) - 1, last) if self.advances else 0
 
 
 @functools.lru_cache(maxsize=64)
