@@ -6,7 +6,8 @@ Input: a loop and the cotangents of its results (or the tangents of its operands
     a parameter that every turn shares, or a row      read again
     a constant, a view, an elementwise function
     that only the derivative needs                    rematerialized from what it is made of
-    a value of a checkpoint                           rematerialized, unless it was drawn
+    a value of a checkpoint, or what a loop in the
+    body stacks that shall keep little                rematerialized, unless it was drawn
     anything else                                     *stacked* by the loop itself, one row a turn
 
 Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but
@@ -32,7 +33,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.reach import reach
 from staticgrad.base.types import TensorType, is_floating
 from staticgrad.compiler.autodiff.again import operands_of
-from staticgrad.compiler.autodiff.residuals import AS_READ, Remat, remat, select
+from staticgrad.compiler.autodiff.residuals import AS_READ, Remat, keeps_little, remat, select
 from staticgrad.compiler.autodiff.scope import DerivativeScope, passes_gradients
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph
@@ -147,6 +148,8 @@ class _Extraction:
         """True if the derivative rematerializes it, where stacks stay in the caches."""
         most = Remat.ELEMENTWISE if node.serial >= self.first else Remat.VIEW
         if node.outputs[0] in self.of_checkpoints:
+            most = Remat.BODIES
+        if node.serial >= self.first and keeps_little(node):
             most = Remat.BODIES
         return node.outputs[0] in self.outside or remat(node) <= most
 

@@ -19,6 +19,7 @@ from enum import IntEnum
 
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of, draws
+from staticgrad.ops.control.loops import LoopAttributes
 
 
 class Remat(IntEnum):
@@ -57,6 +58,12 @@ def remat(node: Node) -> Remat:
     if any(n.op.effect or draws(n) for body in bodies for n in body.graph.nodes):
         return Remat.NEVER
     return Remat.BODIES if bodies else Remat.KERNEL
+
+
+def keeps_little(node: Node) -> bool:
+    """True for a loop with a ``checkpoint``: what derivatives have it stack is not kept, neither in a tape nor in a
+    stack of a loop around it, but the loop is run again for them."""
+    return isinstance(node.attrs, LoopAttributes) and node.attrs.checkpoint is not None
 
 
 def select(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from staticgrad.base.errors import GraphError, MemoryBudgetWarning, warn
-from staticgrad.compiler.autodiff.residuals import Remat, remat, select
+from staticgrad.compiler.autodiff.residuals import Remat, keeps_little, remat, select
 from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.graph.graph import Derivation, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
@@ -64,7 +64,7 @@ class ResidualChoice:
         is_derived = node.serial >= self._graph.first
         most = MOST[self._level] if is_derived or node.serial < self._before else Remat.VIEW
         if is_derived:
-            most = max(most, Remat.ELEMENTWISE)
+            most = max(most, Remat.BODIES if keeps_little(node) else Remat.ELEMENTWISE)
         return Remat.FREE < remat(node) <= most
 
     def choose(self, wanted: Iterable[Tensor], nbytes: Callable[[Tensor], int]) -> None:
