@@ -10,7 +10,8 @@
     plan kernels kernels         -> how each is run              (steps/planning.py)
     schedule     steps           -> steps in order               (program/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
-    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
+    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py); else once more from the passes on,
+                                    with loops that keep less       (passes/rewind.py)
     place        live intervals  -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 
@@ -20,11 +21,13 @@ Loading the text and running it is the runtime's.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from staticgrad.base.collection import collection_held
 from staticgrad.base.depth import all_levels
 from staticgrad.base.extents import OpenSize, open_sizes
+from staticgrad.base.frozen import frozen
 from staticgrad.compiler.describe import describe_flows
 from staticgrad.compiler.emit.entry import emit_entry
 from staticgrad.compiler.emit.families import planner_of
@@ -57,6 +60,8 @@ from staticgrad.graph.scopes import unscoped
 from staticgrad.graph.text import print_nodes
 from staticgrad.ops.control.bodies import bodies_of
 
+_BISECTIONS = 4  # of how many states loops keep within a budget; each lowers the program once more
+
 Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
@@ -69,19 +74,13 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
     count_on(options.target.isa)
     stages = Stages()
     stages.region("cut", region)
-    unrolled = {"reroll"} if options.memory_budget is not None else set()  # what a loop keeps no budget can reach
-    for step in passes_without(options.disabled | unrolled):
-        region = stages.region(step.name, step.apply(region))
-    region = stages.region("materialize", materialize(region))
     planner = planner_of(options.target)
-    slots, steps, places = _kernels(region, options, planner)
-    first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)
-    first, rest = _ordered(first, options, planner, rest), _ordered(rest, options, planner, first)
-    prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
-    if options.memory_budget is not None:
-        from staticgrad.compiler.steps.recompute import fit
-
-        steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
+    if options.memory_budget is None:
+        made = _lowered(region, options, planner, stages, pinned)
+    else:
+        made = _fitting(region, options.memory_budget, lambda tried: _lowered(tried, options, planner, stages, pinned))
+    region, slots, steps, places = made.region, made.slots, [*made.first, *made.rest], made.places
+    prepared, kept = summary(made.first), kept_buffers(made.first, made.rest)
     steps = donate(steps, pinned)
     share, seconds = options.memory != "none", options.planning_seconds
     plan = plan_memory(steps, share=share, seconds=seconds, pinned=pinned, lasting=kept)
@@ -112,6 +111,69 @@ def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pin
             stepwise=Stepwise(tuple(steps), plan.offsets, region, places) if stepwise else None,
         )
     )
+
+
+@frozen
+class _Lowered:
+    """A region after all passes, its slots, the steps that may be kept from call to call and the others, in order, and
+    where its tensors lie."""
+
+    region: Region
+    slots: tuple[Slot, ...]
+    first: list[Step]
+    rest: list[Step]
+    places: Places
+
+
+def _lowered(
+    region: Region, options: CompileOptions, planner: KernelPlanner, stages: Stages, pinned: Sequence[Pinned]
+) -> _Lowered:
+    """A region that was cut, from its passes to its steps in order."""
+    unrolled = {"reroll"} if options.memory_budget is not None else set()  # of which a budget reaches every step
+    for step in passes_without(options.disabled | unrolled):
+        region = stages.region(step.name, step.apply(region))
+    region = stages.region("materialize", materialize(region))
+    slots, steps, places = _kernels(region, options, planner)
+    first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)
+    first, rest = _ordered(first, options, planner, rest), _ordered(rest, options, planner, first)
+    return _Lowered(region, slots, first, rest, places)
+
+
+def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _Lowered]) -> _Lowered:
+    """What fits a budget: with steps that run twice, else with loops that keep fewer and fewer states, too.
+
+    Raises:
+        OverBudgetError: nothing that was found does.
+    """
+    from staticgrad.compiler.steps.recompute import OverBudgetError, fit
+
+    def tried(region: Region, budget: int | float) -> _Lowered:
+        made = lowered(region)
+        return replace(made, rest=fit(made.rest, budget, lambda steps: plan_memory(steps).arena_bytes))
+
+    try:
+        return tried(region, budget)
+    except OverBudgetError as error:
+        over = error
+    if not any(bodies_of(node) for node in region.graph.nodes):
+        raise over
+    from staticgrad.compiler.passes.rewind import keeping, levels
+
+    for level in levels(region):
+        try:
+            found = tried(keeping(region, level), over.limit)
+        except OverBudgetError as error:
+            over = OverBudgetError(over.limit, min(over.least, error.least), over.whole)
+            continue
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            share = (low + high) / 2
+            try:
+                found, low = tried(keeping(region, replace(level, share=share)), over.limit), share
+            except OverBudgetError:
+                high = share
+        return found
+    raise over
 
 
 def _sizes(region: Region) -> tuple[SizesSlot, ...]:

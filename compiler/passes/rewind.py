@@ -25,7 +25,7 @@ from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.graph.optable import FUNCTIONS as o
-from staticgrad.ops.control.bodies import Body
+from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.control.rewinding import (
     EFFECTFUL_SNAPSHOT_LOOP,
@@ -33,6 +33,7 @@ from staticgrad.ops.control.rewinding import (
     SNAPSHOT_LOOP,
     RewoundAttributes,
     SnapshotLoopAttributes,
+    fewest_slots,
 )
 from staticgrad.ops.effects import ASSERTION, BOUNDS_CHECK, NUMERICS_CHECK, PRINT
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -63,6 +64,65 @@ class _Pair:
         """The stacked results that are computed again, and their numbers among the fetches of ``body``."""
         place = self.attrs.first_result
         return {self.first.outputs[place + k]: self.attrs.carries + k for k in self.rows}
+
+
+def _longest_loop(region: Region) -> int:
+    """The greatest number of turns of a loop of a known length, in bodies too; 0: there is none."""
+    found = 0
+    for node in region.graph.nodes:
+        if isinstance(node.attrs, LoopAttributes) and isinstance(node.attrs.length, int):
+            found = max(found, node.attrs.length)
+        for body in bodies_of(node):
+            found = max(found, _longest_loop(Region(body.graph, body.feeds, body.fetches)))
+    return found
+
+
+@frozen
+class Level:
+    """How many states loops keep: at least so many that no turn runs more than ``most`` times, and of what is missing
+    to that no turn runs more than ``fewer`` times the part ``share``."""
+
+    most: int
+    fewer: int
+    share: float = 0.0
+
+    def slots(self, turns: int) -> int:
+        low, high = fewest_slots(turns, self.most), fewest_slots(turns, self.fewer)
+        return low + int(self.share * (high - low))
+
+
+def levels(region: Region) -> list[Level]:
+    """Levels at which the loops of a region keep fewer and fewer states."""
+    turns = _longest_loop(region)
+    found, slots, last = [], turns, 1
+    for repeats in range(2, turns):
+        if (fewest := fewest_slots(turns, repeats)) <= max(1, 3 * slots // 4) < slots:
+            found.append(Level(repeats, last))
+            slots, last = fewest, repeats
+        if slots == 1:
+            break
+    return found
+
+
+def keeping(region: Region, level: Level) -> Region:
+    """The region whose loops, in bodies too, keep as many states as a level says, unless their user has said how
+    many."""
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if not bodies_of(node):
+            return None
+        new = get_default_graph().clone(node, inputs)
+        new.attrs = new.attrs.with_bodies([_keeping_body(body, level) for body in bodies_of(node)])
+        if isinstance(new.attrs, LoopAttributes) and new.attrs.checkpoint is None and isinstance(new.attrs.length, int):
+            new.attrs = replace(new.attrs, checkpoint=level.slots(new.attrs.length))
+        return new.outputs
+
+    return rebuild(region, visit)
+
+
+def _keeping_body(body: Body, level: Level) -> Body:
+    made = keeping(Region(body.graph, body.feeds, body.fetches, body.effects), level)
+    return Body(made.graph, made.feeds, made.fetches, made.effects)
 
 
 def rewind(region: Region, rewrite: Rewrite) -> Region:

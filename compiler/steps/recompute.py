@@ -43,6 +43,18 @@ ROUNDS = 3  # the next one begins at the peak that the last one left
 Planner = Callable[[Sequence[Step]], int]
 
 
+class OverBudgetError(StaticGradError):
+    """No program was found whose arena fits: the ``limit``, the ``least`` that was found, and what the ``whole`` takes
+    with nothing computed again, in bytes."""
+
+    def __init__(self, limit: int, least: int, whole: int) -> None:
+        super().__init__(
+            f"memory_budget of {limit} bytes: the least found is {least} bytes"
+            f" ({whole} bytes with nothing computed again)"
+        )
+        self.limit, self.least, self.whole = limit, least, whole
+
+
 @phase("recompute")
 def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> list[Step]:
     """Steps whose planned arena does not exceed the budget.
@@ -52,7 +64,7 @@ def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> lis
         arena_bytes: the arena that a plan of some steps needs.
 
     Raises:
-        StaticGradError: no choice that was found fits.
+        OverBudgetError: no choice that was found fits.
     """
     whole = arena_bytes(steps)
     limit = int(budget * whole) if isinstance(budget, float) else budget
@@ -66,9 +78,7 @@ def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> lis
         current, least = found, nbytes
     if least <= limit:
         return current
-    raise StaticGradError(
-        f"memory_budget of {limit} bytes: the least found is {least} bytes ({whole} bytes with nothing computed again)"
-    )
+    raise OverBudgetError(limit, least, whole)
 
 
 def _search(steps: list[Step], whole: int, limit: int, arena_bytes: Planner) -> tuple[list[Step], int]:

@@ -87,6 +87,15 @@ def least_advances(turns: int, slots: int) -> int:
     return repeats * turns - math.comb(slots + repeats, slots + 1)
 
 
+def fewest_slots(turns: int, repeats: int) -> int:
+    """The least c with β(c, r) >= n: as many snapshots that no turn runs more than ``repeats`` times."""
+    low, high = 1, max(1, turns)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if math.comb(middle + repeats, repeats) >= turns else (middle + 1, high)
+    return low
+
+
 def _repeats(turns: int, slots: int) -> int:
     """The least r with β(c, r) >= n."""
     repeats = 1
