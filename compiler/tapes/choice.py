@@ -14,7 +14,7 @@ from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.graph.graph import Derivation, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
 
-MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL)  # that is rematerialized of declared ops, by level
+MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL, Remat.BODIES)  # that is rematerialized of declared ops, by level
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
 
 
@@ -23,7 +23,8 @@ class ResidualChoice:
 
     Level 0 rematerializes views, and what rules write elementwise (``2 * x`` is not kept in addition to ``x``, but the
     mask ``x > 0`` is if ``x`` isn't needed otherwise). Of the ops before node number ``before`` and of those that rules
-    write, level 1 rematerializes the elementwise ones too, level 2 all but draws, loops, branches and effects.
+    write, level 1 rematerializes the elementwise ones too, level 2 all but draws, loops, branches and effects, level 3
+    loops and branches too.
     """
 
     def __init__(
@@ -44,6 +45,11 @@ class ResidualChoice:
         self._level = level
         self._before = before
         self.kept: dict[Tensor, None] = {}
+
+    @property
+    def runs_loops_again(self) -> bool:
+        """True if a backward may run loops again, which then keep few states themselves."""
+        return MOST[self._level] >= Remat.BODIES
 
     def is_free(self, x: Tensor) -> bool:
         """True if a backward has it without anything being kept."""
@@ -141,7 +147,7 @@ def choose_within(
     limit = int(budget * size(tried[0])) if isinstance(budget, float) else budget
     if size(tried[0]) <= limit:
         return tried[0]
-    for level, free in ((1, outputs), (2, outputs), (2, ())):
+    for level, free in ((1, outputs), (2, outputs), (2, ()), (3, outputs), (3, ())):
         best = choice(level, nodes, free)
         if size(best) <= limit:
             low, high = 0, nodes

@@ -260,6 +260,10 @@ class TapePlan:
                 self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=sizes,
                 without=self._without, same=same,
             )  # fmt: skip
+        if self._choice.runs_loops_again:
+            from staticgrad.compiler.passes.rewind import Level, keeping
+
+            made = keeping(made, Level(most=2, fewer=1))
         region = _with_ones(made, len(first), given or [True] * len(ys))
         keys = (n.attrs.key for n in region.effects if n.op is ACCUMULATE_GRAD)
         return BackwardPlan(
