@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.autodiff.reverse import gradients
     from staticgrad.functions.checking import check_gradients
     from staticgrad.functions.function import function, hvp, value_and_grad
+    from staticgrad.functions.implicit import fixed_point, root
     from staticgrad.functions.minimization import minimize
     from staticgrad.functions.own import OwnOp, op
     from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
@@ -306,6 +307,7 @@ _LATER = {
     "check_gradients": "staticgrad.functions.checking",
     "export": "staticgrad.runtime.export.export",
     "finfo": "staticgrad.graph.dtypes",
+    "fixed_point": "staticgrad.functions.implicit",
     "function": "staticgrad.functions.function",
     "gradients": "staticgrad.compiler.autodiff.reverse",
     "hessian": "staticgrad.compiler.autodiff.forward",
@@ -320,6 +322,7 @@ _LATER = {
     "op": "staticgrad.functions.own",
     "parse": "staticgrad.saving.parser",
     "result_type": "staticgrad.graph.dtypes",
+    "root": "staticgrad.functions.implicit",
     "save_graph": "staticgrad.saving.graphs",
     "sparse_hessian": "staticgrad.functions.sparse",
     "sparse_jacobian": "staticgrad.functions.sparse",
@@ -474,6 +477,7 @@ __all__ = [
     "eye",
     "fft",
     "finfo",
+    "fixed_point",
     "flatten",
     "flip",
     "float16",
@@ -608,6 +612,7 @@ __all__ = [
     "result_type",
     "rfft",
     "roll",
+    "root",
     "round",
     "rsqrt",
     "save_graph",
