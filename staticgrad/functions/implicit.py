@@ -29,13 +29,14 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType, float32, float64, integer, is_floating
 from staticgrad.compiler.autodiff.forward import jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
+from staticgrad.compiler.autodiff.substitution import applied
 from staticgrad.functions import iterations
 from staticgrad.functions.iterations import CONVERGED, Found, Limits, Linear, columns, solved
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS as O
 from staticgrad.graph.scopes import control_dependencies, in_body
-from staticgrad.ops.control.bodies import Body, BodyGraph, close, declared, require_function, same_type
+from staticgrad.ops.control.bodies import Body, BodyGraph, close, require_function, same_type
 from staticgrad.ops.custom import of_operands
 
 METHODS = ("newton", "broyden", "bracket")
@@ -85,7 +86,7 @@ class _Equation:
 
     def at(self, x: Tensor, captured: Sequence[Tensor] | None = None) -> Tensor:
         """The residual of a vector, as a vector."""
-        y = self.joined(declared(self.body, [*self.split(x), *(self.captured if captured is None else captured)]))
+        y = self.joined(applied(self.body, [*self.split(x), *(self.captured if captured is None else captured)]))
         return y - x if self.of_fixed_point else y
 
     def split(self, x: Tensor) -> list[Tensor]:

@@ -137,7 +137,7 @@ def newton(fn: Function, jacobian: Callable[[Tensor], Linear], x0: Tensor, limit
         step = _step(fn, x, model, radius, near, SEARCHED)
         return {
             **step.state(s), "scale": scale, "jacobians": s["jacobians"] + 1,
-            "status": _status(near, step, O.logical_not(step.falls)),
+            "status": _status(near, step, model, O.logical_not(step.falls)),
         }  # fmt: skip
 
     return _run(turn, x0, fn(x0), limits.steps, radius=O.zeros((), dtype=x0.dtype), scale=O.zeros_like(x0))
@@ -178,7 +178,7 @@ def broyden(
             "close": close,
             "stale": O.logical_or(failed, O.logical_and(close, s["close"])),
             "jacobians": s["jacobians"] + O.astype(stale, np.int64),
-            "status": _status(near, step, O.logical_and(failed, stale)),
+            "status": _status(near, step, model, O.logical_and(failed, stale)),
         }
 
     none = O.zeros((x0.shape[0], x0.shape[0]), dtype=x0.dtype)
@@ -272,7 +272,8 @@ def _step(fn: Function, x: Tensor, model: _Model, radius: Tensor, near: Tensor, 
         value, length = square(here), model.size(moved)
         ratio = (before - value) / (before - square(left))
         falls = O.logical_or(ratio >= FALL, O.logical_and(near, value < before))  # false for NaN
-        shorter = O.where(O.isfinite(value), 0.5, SHORTEST) * O.minimum(radius, length)
+        shorter = O.minimum(radius, length)
+        shorter = O.where(O.isfinite(value), 0.5 * shorter, SHORTEST * shorter)
         longer = O.where(ratio >= 0.5, O.maximum(radius, 2.0 * length), radius)
         longer = O.where(O.abs(ratio - 1.0) <= 0.1, 2.0 * length, O.where(ratio < 0.1, 0.5 * length, longer))
         following = O.where(falls, longer, shorter)
@@ -288,9 +289,13 @@ def _step(fn: Function, x: Tensor, model: _Model, radius: Tensor, near: Tensor, 
     return _Step(last["x"], last["f"], last["falls"], last["tried"], last["radius"])
 
 
-def _status(near: Tensor, step: _Step, stuck: Tensor) -> Tensor:
+def _status(near: Tensor, step: _Step, model: _Model, stuck: Tensor) -> Tensor:
+    """The status after a step; one that is ``stuck`` is at a root as far as rounding lets it be known if Newton's step
+    is short."""
     is_root = O.logical_or(near, O.all(step.f == 0))
-    return O.where(is_root, CONVERGED, O.where(stuck, STUCK, RUNNING))
+    half_precision = float(np.finfo(step.x.dtype).eps) ** 0.5
+    is_short = O.logical_and(model.is_newton, largest(model.newton) <= half_precision * largest(step.x))
+    return O.where(is_root, CONVERGED, O.where(stuck, O.where(is_short, CONVERGED, STUCK), RUNNING))
 
 
 # -- brackets ---------------------------------------------------------------------------------------------------------
@@ -368,17 +373,15 @@ def anderson(fn: Function, x0: Tensor, limits: Limits, history: int) -> Found:
         products = residuals @ O.matrix_transpose(residuals)
         trace = O.sum(residuals * residuals)
         unit = O.eye(history, dtype=x.dtype)
-        ridge = RIDGE * trace + O.where(trace > 0, 0.0, 1.0)
-        weights = solved(products + ridge * unit, residuals @ f)
+        weights = solved(products + O.where(trace > 0, RIDGE * trace, 1.0) * unit, residuals @ f)
         mixed = x + f - weights @ (points + residuals)
         at = O.where(_is_finite(mixed), mixed, x + f)
         left = fn(at)
         grew = square(left) > GROWTH * square(f)  # then the last points say nothing of what is near
         points = O.concat([(at - x)[None], points[:-1]])
         residuals = O.concat([(left - f)[None], residuals[:-1]])
-        forget = O.where(grew, 0.0, 1.0)
         return {
-            "x": at, "f": left, "points": forget * points, "residuals": forget * residuals,
+            "x": at, "f": left, "points": O.where(grew, 0.0, points), "residuals": O.where(grew, 0.0, residuals),
             "evaluations": s["evaluations"] + 1, "status": _settled(limits, at, left),
         }  # fmt: skip
 

@@ -99,13 +99,13 @@ def _boundary_value(o: Any, x: Any) -> Any:
     n = x.shape[0]
     h = 1 / (n + 1)
     before, after = _shifted(o, x)
-    return 2 * x - before - after + h**2 / 2 * (x + h * np.arange(1, n + 1) + 1) ** 3
+    return 2 * x - before - after + h**2 / 2 * (x + h * np.arange(1.0, n + 1) + 1) ** 3
 
 
 def _integral_equation(o: Any, x: Any) -> Any:
     n = x.shape[0]
     h = 1 / (n + 1)
-    t = h * np.arange(1, n + 1)
+    t = h * np.arange(1.0, n + 1)
     cube = (x + t + 1) ** 3
     lower = np.tril(np.outer(1 - t, t))
     upper = np.triu(np.outer(t, 1 - t), 1)
@@ -114,13 +114,13 @@ def _integral_equation(o: Any, x: Any) -> Any:
 
 def _trigonometric(o: Any, x: Any) -> Any:
     n = x.shape[0]
-    return n - o.sum(o.cos(x)) + np.arange(1, n + 1) * (1 - o.cos(x)) - o.sin(x)
+    return n - o.sum(o.cos(x)) + np.arange(1.0, n + 1) * (1 - o.cos(x)) - o.sin(x)
 
 
 def _variably_dimensioned(o: Any, x: Any) -> Any:
     n = x.shape[0]
-    weighted = o.sum(np.arange(1, n + 1) * (x - 1))
-    return x - 1 + np.arange(1, n + 1) * weighted * (1 + 2 * weighted**2)
+    weighted = o.sum(np.arange(1.0, n + 1) * (x - 1))
+    return x - 1 + np.arange(1.0, n + 1) * weighted * (1 + 2 * weighted**2)
 
 
 def _broyden_tridiagonal(o: Any, x: Any) -> Any:
@@ -136,7 +136,7 @@ def _broyden_banded(o: Any, x: Any) -> Any:
 
 
 def _middle(n: int) -> np.ndarray:
-    t = np.arange(1, n + 1) / (n + 1)
+    t = np.arange(1.0, n + 1) / (n + 1)
     return t * (t - 1)
 
 

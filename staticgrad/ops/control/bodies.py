@@ -8,7 +8,6 @@ first time it is used (it is *captured*).
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -29,11 +28,10 @@ from staticgrad.base.types import (
     is_weak,
     require_number,
 )
-from staticgrad.graph.graph import Derivation, Graph, Node, Tensor, get_default_graph, needed_nodes
+from staticgrad.graph.graph import Derivation, Graph, Node, Tensor, needed_nodes
 from staticgrad.graph.lifting import lift
 from staticgrad.graph.naming import put_back
 from staticgrad.graph.optable import FUNCTIONS, Array
-from staticgrad.graph.scopes import no_grad
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 
 # How the body of each function hands out a tensor.
@@ -198,25 +196,6 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
             ordered.append(node)
     graph.finalized = True
     return Body(graph, tuple(feeds), tuple(fetches), effects_of(graph.nodes, fetches, ordered))
-
-
-def declared(body: Body, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The results of a body over these operands, declared into the current graph with the effects that it has."""
-    graph = get_default_graph()
-    known = dict(zip(body.feeds, operands, strict=True))
-    needed = needed_nodes(body.fetches, body.effects)
-    made: dict[Node, Node] = {}
-    for node in body.graph.nodes:
-        if node not in needed or any(y in known for y in node.outputs):
-            continue
-        inputs = [known[x] for x in node.inputs]
-        control = [made[before] for before in node.control if before in made]
-        with at_source(node.source), no_grad() if node.blocked else contextlib.nullcontext():
-            new = graph.add(node.op, inputs, node.attrs, control=control)
-        new.epoch, new.part = node.epoch, node.part
-        made[node] = new
-        known.update(zip(node.outputs, new.outputs, strict=True))
-    return [known[y] for y in body.fetches]
 
 
 def why_written(nodes: Iterable[Node]) -> str:
