@@ -88,7 +88,7 @@ nitpick_ignore_regex = [
     ("py:class", r"Format|InitialState|Optimize"),  # strings that the docstrings of exports list
     ("py:class", r"SignatureName"),  # strings that exe.cfunc's docstring lists
     # Told of where they are made.
-    ("py:class", r"staticgrad\.functions\.(function\.ArrayFunction|minimization\.OptimizeResult)"),
+    ("py:class", r"staticgrad\.functions\.(function\.ArrayFunction|minimization\.results\.\w+)"),
     (
         "py:class",
         r"staticgrad\.(graph\.scopes\.GradMode|nn\.module\.StateSource)",

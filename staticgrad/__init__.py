@@ -101,7 +101,8 @@ if TYPE_CHECKING:
     from staticgrad.functions.checking import check_gradients
     from staticgrad.functions.function import function, hvp, value_and_grad
     from staticgrad.functions.implicit import fixed_point, root
-    from staticgrad.functions.minimization import minimize
+    from staticgrad.functions.minimization.least_squares import least_squares
+    from staticgrad.functions.minimization.minimize import minimize
     from staticgrad.functions.own import OwnOp, op
     from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
@@ -316,9 +317,10 @@ _LATER = {
     "isdtype": "staticgrad.graph.dtypes",
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
+    "least_squares": "staticgrad.functions.minimization.least_squares",
     "load": "staticgrad.runtime.export.loaded",
     "load_graph": "staticgrad.saving.graphs",
-    "minimize": "staticgrad.functions.minimization",
+    "minimize": "staticgrad.functions.minimization.minimize",
     "op": "staticgrad.functions.own",
     "parse": "staticgrad.saving.parser",
     "result_type": "staticgrad.graph.dtypes",
@@ -529,6 +531,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "kron",
+    "least_squares",
     "less",
     "less_equal",
     "lexsort",

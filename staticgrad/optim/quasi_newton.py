@@ -195,10 +195,11 @@ def least_curvature(step: Vector, change: Vector) -> Tensor:
 
 def line_search(
     fg: ValueAndGrad, x: Vector, d: Vector, f0: Tensor, g0: Vector, slope0: Tensor, first: Tensor,
-    most: int | Tensor = SEARCHED,
+    most: int | Tensor = SEARCHED, longest: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Vector, Tensor]:  # fmt: skip
     """A step along ``d`` that fulfils the strong Wolfe conditions, the value and the gradient there, and how many were
-    evaluated. If none is found in time it is the lowest point that was; a step of 0 says that there was none.
+    evaluated. If none is found in time it is the lowest point that was; a step of 0 says that there was none. No step
+    is above ``longest``, which is taken where the value still falls there.
 
     ``low`` is the best point so far that falls enough, ``high`` the other end of the bracket; each is a step, a value
     and a slope. The gradient of ``low`` goes along with it.
@@ -216,16 +217,20 @@ def line_search(
         next_high = choose(falls, choose(turns, low, high), here)
         next_low = choose(falls, here, low)
         goes_further = O.logical_and(is_bracketing, O.logical_and(falls, O.logical_not(turns)))
+        further = FURTHER * a
+        if longest is not None:
+            is_found = O.logical_or(is_found, O.logical_and(goes_further, a >= longest))
+            further = O.minimum(further, longest)
         stage = O.where(is_found, FOUND, O.where(goes_further, BRACKETING, ZOOMING))
         return {
             "stage": stage, "count": s["count"] + 1, "low": next_low, "high": next_high,
-            "a": O.where(goes_further, FURTHER * a, _between(next_low, next_high)),
+            "a": O.where(goes_further, further, _between(next_low, next_high)),
             "g": choose(falls, g, s["g"]),
         }  # fmt: skip
 
     begun = {
         "stage": O.where(slope0 < 0, BRACKETING, FOUND), "count": 0, "low": (zero, f0, slope0),
-        "high": (zero, f0, slope0), "a": first, "g": g0,
+        "high": (zero, f0, slope0), "a": first if longest is None else O.minimum(first, longest), "g": g0,
     }  # fmt: skip
     last: State = O.while_loop(lambda s: O.logical_and(s["stage"] != FOUND, s["count"] < most), turn, begun)
     a, f, _ = last["low"]

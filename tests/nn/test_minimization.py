@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize
 
 import staticgrad as sg
-from staticgrad.functions import minimization
+from staticgrad.functions.minimization.problem import DeclaredProblem
 from staticgrad.optim.quasi_newton import CURVATURE, line_search
 
 Array = np.ndarray[Any, Any]
@@ -168,8 +168,8 @@ def test_a_loss_is_minimized_over_its_variables(g: sg.Graph, method: Any) -> Non
 def test_a_loss_is_declared_and_compiled_once_for_a_shape(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, x, t, data = logistic()
     made = []
-    plain = minimization._declare_search
-    monkeypatch.setattr(minimization, "_declare_search", lambda *given: made.append(1) or plain(*given))
+    plain = DeclaredProblem._declared
+    monkeypatch.setattr(DeclaredProblem, "_declared", lambda *given: made.append(1) or plain(*given))
     for count in (40, 40, 30, 40):
         sg.minimize(loss, feeds={x: data["x"][:count], t: data["t"][:count]})
     assert len(made) == 2
