@@ -34,15 +34,17 @@ from staticgrad.graph.lifting import graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS as O
 from staticgrad.odes.dense import Curve, curve
 from staticgrad.odes.explicit import Explicit, Stepper
+from staticgrad.odes.implicit import Implicit
 from staticgrad.odes.roots import bracketed
 from staticgrad.odes.step_sizes import Controller, Tolerances, first_step, too_small
-from staticgrad.odes.tableaus import DOPRI5, TSIT5
+from staticgrad.odes.tableaus import DOPRI5, KVAERNO5, TSIT5
 from staticgrad.odes.vectors import Vector, chosen, norm
 from staticgrad.ops.control.bodies import require_function, same_type
 from staticgrad.ops.sources import CONSTANT
 from staticgrad.ops.surrogates import surrogate
 
 Method = Literal["dopri5", "tsit5", "kvaerno5"]
+METHODS = ("dopri5", "tsit5", "kvaerno5")
 State = dict[str, Any]
 ENDED, EVENT, MAX_STEPS, STUCK = range(4)  # how it stands with an integration
 GOING = ENDED
@@ -85,25 +87,23 @@ def odeint(
     if event is not None:
         require_function(f"{what}: event", event, "t", "y")
     most = integer(max_steps, f"{what}: max_steps", 1)
-    stepper, controller = _method(method)
+    if method not in METHODS:
+        raise GraphError(f"{what}: expected a method of {', '.join(map(repr, METHODS))}, actual {method!r}")
     leaves = nests.flatten(y0)
     graph = graph_of([*leaves, ts])
     with graph:
         system = _System(fn, event, y0, _first(what, y0, leaves))
         times = _times(what, ts, system.dtype)
         tolerances = Tolerances(*(system.spread(what, name, v) for name, v in (("rtol", rtol), ("atol", atol))))
+        stepper, controller = _method(method, tolerances)
         made = _Integration(system, times, tolerances, stepper, controller, most).result()
     return made if full_output or event is not None else made.ys
 
 
-def _method(name: str) -> tuple[Stepper, Controller]:
-    pairs: dict[str, tuple[Stepper, Controller]] = {
-        "dopri5": (Explicit(DOPRI5), Controller(1 / 5, 0.04)),
-        "tsit5": (Explicit(TSIT5), Controller(1 / 5, 0.04)),
-    }
-    if name not in pairs:
-        raise GraphError(f"odeint: expected a method of {', '.join(map(repr, pairs))}, actual {name!r}")
-    return pairs[name]
+def _method(method: Method, tolerances: Tolerances) -> tuple[Stepper, Controller]:
+    if method == "kvaerno5":
+        return Implicit(KVAERNO5, tolerances), Controller(1 / 5, 0.08)
+    return Explicit(DOPRI5 if method == "dopri5" else TSIT5), Controller(1 / 5, 0.04)
 
 
 def _first(what: str, y0: Any, leaves: Sequence[Any]) -> Vector:
@@ -215,7 +215,7 @@ class _Integration:
         self._system, self._tolerances, self._stepper, self._controller = system, tolerances, stepper, controller
         self._most = most
         self._times = times
-        self._start, self._goal = times[0], O.stop_gradient(times[-1])
+        self._start, self._last, self._goal = times[0], times[-1], O.stop_gradient(times[-1])
         self._between = times[1:-1]
         self._sign = O.where(self._goal < O.stop_gradient(self._start), O.constant(-1.0, times.dtype), 1.0)
 
@@ -302,13 +302,15 @@ class _Integration:
         if rows:
             rows = self._written(curve(pair, t, h, y, attempt.slopes), rows, t, arrival)
 
-        def derived(t: Tensor, y: Vector) -> tuple[Vector, Vector]:
-            behind, slopes = self._stepper.derived(system.slope, t, y, step)
-            return behind, self._added(curve(pair, t, step, y, slopes), s["rows"], t, arrival) if rows else ()
+        def derived(t: Tensor, y: Vector) -> tuple[Tensor, Vector, Vector]:
+            h = O.where(O.logical_and(moves, lands), self._last - t, step)  # the last step is as long as what is left
+            end, slopes = self._stepper.derived(system.slope, t, y, h)
+            rows = self._added(curve(pair, t, h, y, slopes), s["rows"], t, arrival) if s["rows"] else ()
+            return t + h, end, rows
 
-        behind, added = O.checkpoint(derived, t, y)
+        then, behind, added = O.checkpoint(derived, t, y)
         made |= {
-            "t": surrogate(arrival, t + step),
+            "t": surrogate(arrival, then),
             "y": tuple(map(surrogate, end, behind)),
             "rows": tuple(map(surrogate, rows, added)),
             "slope": chosen(moves, attempt.slopes[-1], s["slope"]),

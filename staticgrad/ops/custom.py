@@ -54,22 +54,30 @@ def of_operands(rule: Rule) -> Rule:
     return rule
 
 
+def of_node(rule: Rule) -> Rule:
+    """Mark a rule that is called with the node's results and its operands, two lists, before the co- or tangents: as
+    ``of_operands``, for a rule that also reads the results."""
+    rule.takes_results = True  # type: ignore[attr-defined]
+    return of_operands(rule)
+
+
 def _reading_own(rule: Rule, leaves: Sequence[Tensor | None], operands: Sequence[Tensor], name: str) -> OwnRule:
     """A rule of the user's that reads results of the node where it reads ``leaves``, those of its function. In what it
     derives, the ``operands`` and what it is given are independent variables, though they may depend on each other."""
-    takes_operands = getattr(rule, "takes_operands", False)
+    takes_operands, takes_results = getattr(rule, "takes_operands", False), getattr(rule, "takes_results", False)
 
     def own(node: Primal[CustomAttributes], given: Sequence[Tensor]) -> list[Any]:
         graph = get_default_graph()
         start = len(graph.nodes)
         now = list(node.inputs[node.attrs.results :])
+        read_of_node = [*([list(node.outputs)] if takes_results else ()), *([now] if takes_operands else ())]
         with in_rule((*(now if takes_operands else operands), *given)) as depth:
             if depth > MOST_RULES:
                 raise GraphError(
                     f"custom_gradient: the rule of {name!r} was entered while {MOST_RULES} rules run, each in what the"
                     " one before it derives: a rule that derives its own function needs its own rule, without end"
                 )
-            made = _listed(rule(now, *given) if takes_operands else rule(*given))
+            made = _listed(rule(*read_of_node, *given))
         known = {x: y for x, y in zip(leaves, node.outputs, strict=True) if x is not None}
 
         def read(x: Tensor) -> Tensor:
