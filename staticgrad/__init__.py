@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.graph.sparse import SparseTensor
+    from staticgrad.odes.integration import odeint
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         matmul,
@@ -321,6 +322,8 @@ _LATER = {
     "load": "staticgrad.runtime.export.loaded",
     "load_graph": "staticgrad.saving.graphs",
     "minimize": "staticgrad.functions.minimization.minimize",
+    "minimize": "staticgrad.functions.minimization",
+    "odeint": "staticgrad.odes.integration",
     "op": "staticgrad.functions.own",
     "parse": "staticgrad.saving.parser",
     "result_type": "staticgrad.graph.dtypes",
@@ -585,6 +588,7 @@ __all__ = [
     "no_grad",
     "nonzero",
     "not_equal",
+    "odeint",
     "once_differentiable",
     "ones",
     "ones_like",

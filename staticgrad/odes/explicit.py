@@ -28,7 +28,8 @@ class Attempt:
 class Stepper(Protocol):
     """A method: ``attempt`` makes a step's values, ``derived`` declares the same step for derivatives."""
 
-    pair: Tableau
+    @property
+    def pair(self) -> Tableau: ...
 
     def attempt(self, f: Slope, t: Tensor, y: Vector, slope: Vector, h: Tensor) -> Attempt: ...
 
@@ -50,9 +51,7 @@ class Explicit:
     def derived(self, f: Slope, t: Tensor, y: Vector, h: Tensor) -> tuple[Vector, tuple[Vector, ...]]:
         return self._stages(f, t, y, f(t, y), h)
 
-    def _stages(
-        self, f: Slope, t: Tensor, y: Vector, slope: Vector, h: Tensor
-    ) -> tuple[Vector, tuple[Vector, ...]]:
+    def _stages(self, f: Slope, t: Tensor, y: Vector, slope: Vector, h: Tensor) -> tuple[Vector, tuple[Vector, ...]]:
         slopes, at = [slope], y
         for weights, c in zip(self.pair.a[1:], self.pair.c[1:], strict=True):
             at = moved(y, h, combined(weights, slopes))

@@ -1,9 +1,9 @@
 """Attempts of implicit Runge-Kutta pairs with one diagonal coefficient γ and an explicit first stage.
 
-Input and output are those of ``explicit``. The slope k of a stage solves k = f(t + c h, y + h Σ a_j k_j + hγ k) with the
-slopes k_j before it, by the simplified Newton method (Hairer and Wanner, Solving Ordinary Differential Equations II, 2nd
-ed., IV.8): the matrix I - hγ ∂f/∂y is that at the beginning of the step, factored once an attempt; an iteration ends by
-the rate at which it converges, and where it diverges or takes long the attempt is refused.
+Input and output are those of ``explicit``. The slope k of a stage solves k = f(t + c h, y + h Σ a_j k_j + hγ k) with
+the slopes k_j before it, by the simplified Newton method (Hairer and Wanner, Solving Ordinary Differential Equations
+II, 2nd ed., IV.8): the matrix I - hγ ∂f/∂y is that at the beginning of the step, factored once an attempt; an iteration
+ends by the rate at which it converges, and where it diverges or takes long the attempt is refused.
 
 The derivatives of a slope are not those of the iteration. They follow from the equation by the theorem of implicit
 functions, with the matrix at the stage itself, by rules that read the slope and can be derived again.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import is_floating
+from staticgrad.base.types import is_floating, sizes
 from staticgrad.compiler.autodiff.forward import jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
@@ -202,7 +202,8 @@ def _flat(x: Sequence[Tensor]) -> Tensor:
 
 def _shaped(row: Tensor, like: Vector) -> Vector:
     """The vector with the elements of a row."""
-    ends = np.cumsum([math.prod(x.shape) for x in like])
+    counts = [math.prod(sizes(x.shape)) for x in like]
+    ends = np.cumsum(counts)
     return tuple(
-        O.reshape(row[int(end) - math.prod(x.shape) : int(end)], x.shape) for x, end in zip(like, ends, strict=True)
+        O.reshape(row[int(end) - count : int(end)], x.shape) for x, count, end in zip(like, counts, ends, strict=True)
     )

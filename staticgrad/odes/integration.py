@@ -3,13 +3,13 @@
 Input: a function dy/dt = fn(t, y), a state y0 at the first of some times. Output: the states at these times.
 
     turn          one attempt: a step of a Runge-Kutta pair, its error, the size of the next attempt; after an accepted
-                  step the states at the times within it are written by the pair's interpolant, so that steps do not have
-                  to end at these
-    derivatives   those of the accepted steps as they were made (the discrete adjoint): their sizes are constants. A turn
-                  is declared twice, as an attempt for its values and as a step for its derivatives (``surrogate``); the
-                  second is a checkpoint that begins with the time, state and size of the step, so that a backward pass
-                  keeps these three of each turn and computes the stages again. In a rejected turn the size is zero, and
-                  no stage of the attempt is derived
+                  step the states at the times within it are written by the pair's interpolant, so that steps do not
+                  have to end at these
+    derivatives   those of the accepted steps as they were made (the discrete adjoint): their sizes are constants. A
+                  turn is declared twice, as an attempt for its values and as a step for its derivatives
+                  (``surrogate``); the second is a checkpoint that begins with the time, state and size of the step, so
+                  that a backward pass keeps these three of each turn and computes the stages again. In a rejected turn
+                  the size is zero, and no stage of the attempt is derived
     event         the loop stops before the step in which the function changes its sign; what remains, up to the root on
                   the interpolant, is declared behind the loop. The time of the root has the derivatives of two Newton
                   steps from it: by the theorem of implicit functions, up to the third order
@@ -21,7 +21,7 @@ Under ``vmap`` the loop goes on until the last example is at its end, and each t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,65 @@ def odeint(
     event: Callable[[Any, Any], Any] | None = None,
     full_output: bool = False,
 ) -> Any:
+    """The solution of dy/dt = ``fn(t, y)`` with y = ``y0`` at ``ts[0]``, at all of ``ts``, inside the compiled program.
+
+    Steps have the sizes that the tolerances ask for: a Runge-Kutta pair estimates the error of each, and its
+    interpolant gives the states at times within a step. Under ``vmap`` each example takes its own steps.
+
+    Derivatives flow to ``y0``, to ``ts`` and to all tensors and variables that ``fn`` uses, in both modes and to any
+    order. They are those of the steps as they were taken (the discrete adjoint), whose sizes are constants. A backward
+    pass keeps time, size and state of each attempt, ``max_steps`` rows, and computes the stages again.
+
+    Args:
+        fn: ``fn(t, y)`` gives dy/dt, a nest like ``y0``. The time comes first, as in SciPy's ``solve_ivp``; it has the
+            dtype of y.
+        y0: a floating tensor, float32 or float64, or a nest of tensors of one of these dtypes; of known sizes.
+        ts: a row of times that increase, or decrease. Their number is known.
+        rtol, atol: the error of a step, as the root of the mean square of all elements, is at most 1 if that of each
+            element is divided by ``atol + rtol·|y|``. Each a number, an array or tensor, or a nest like ``y0``.
+        method: ``"dopri5"`` (Dormand and Prince) or ``"tsit5"`` (Tsitouras), explicit pairs of order 5(4) whose
+            interpolants are of order 4; or ``"kvaerno5"`` (Kværnø), an L-stable implicit pair of order 5(4) for stiff
+            equations, with a dense matrix ∂f/∂y and an interpolant of order 4.
+        max_steps: attempts at most, with those that are rejected.
+        event: ``event(t, y)`` gives one number. The integration ends where it first changes its sign, at the root of it
+            on the interpolant. A sign change within a step that has the same sign at both ends is not seen.
+        full_output: return an ``ODEResult`` also without an event.
+
+    Returns:
+        The states at ``ts``, a nest like ``y0`` with an axis of times in front. Rows to which the integration did not
+        come are NaN: those behind the event, and all further ones where ``max_steps`` attempts were not enough or steps
+        became too small. With ``event`` or ``full_output`` an ``ODEResult``, a named tuple: these states ``ys``; the
+        time ``t_end`` at which the integration ended and the state ``y_end`` there, both with derivatives (that of the
+        time of an event is by the theorem of implicit functions, up to the third order); ``status``, which is 0 at the
+        last time, 1 at the event, 2 after ``max_steps`` and 3 where steps became too small; the numbers of ``steps``,
+        of ``rejected`` attempts and of ``evaluations`` of ``fn``.
+
+    Raises:
+        GraphError: a y0 that is not floating, times that are no row or out of order, an ``fn`` that gives another
+            structure, shape or dtype than y0, an unknown method.
+
+    Source: Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, 2nd ed. (1993), II.4-6; Hairer and
+    Wanner, II, 2nd ed. (1996), IV.8; Tsitouras (2011) and Kværnø (2004) for their pairs.
+
+    Example:
+        >>> rate, start = sg.constant(2.0, sg.float64), sg.constant([1.0, 3.0], sg.float64)
+        >>> y = sg.odeint(lambda t, y: -rate * y, start, [0.0, 0.5, 1.0])
+        >>> slope, = sg.gradients(y[-1, 0], [rate])  # -exp(-rate)
+        >>> sg.Session().run([y, slope])[0].round(5)
+        array([[1.     , 3.     ],
+               [0.36788, 1.10364],
+               [0.13534, 0.40601]])
+
+        When a ball hits the ground, and how that changes with the height from which it falls:
+
+        >>> height = sg.constant(20.0, sg.float64)
+        >>> fall = sg.odeint(
+        ...     lambda t, y: {"x": y["v"], "v": -9.81}, {"x": height, "v": sg.constant(0.0, sg.float64)}, [0.0, 10.0],
+        ...     event=lambda t, y: y["x"],
+        ... )
+        >>> np.round(sg.Session().run([fall.t_end, *sg.gradients(fall.t_end, [height])]), 5)
+        array([2.01928, 0.05048])
+    """
     what = "odeint"
     require_function(f"{what}: fn", fn, "t", "y")
     if event is not None:
@@ -110,7 +169,7 @@ def _first(what: str, y0: Any, leaves: Sequence[Any]) -> Vector:
     """The state at the first time.
 
     Raises:
-        GraphError: nothing in it, or leaves that are not all float32 or all float64.
+        GraphError: nothing in it, leaves that are not all float32 or all float64, or of sizes that only feeds bind.
     """
     state = tuple(lift(x) for x in leaves)
     if not state:
@@ -121,6 +180,8 @@ def _first(what: str, y0: Any, leaves: Sequence[Any]) -> Vector:
                 f"{what}: y0{path}: expected float32 or float64, actual {x.type}; sg.astype(y0, sg.float32) is one",
                 source=x.source,
             )
+        if not x.type.static:
+            raise GraphError(f"{what}: y0{path}: expected sizes that are known, actual {x.type}", source=x.source)
         if x.dtype != state[0].dtype:
             raise GraphError(f"{what}: y0{path}: expected {state[0].dtype.name}, as the others, actual {x.type}")
     return state

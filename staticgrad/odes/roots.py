@@ -38,9 +38,7 @@ def bracketed(fn: Callable[[Tensor], Tensor], first: Tensor, dtype: np.dtype) ->
         xi, phi = (a - b) / O.where(c == b, 1.0, c - b), (fa - fb) / O.where(fc == fb, 1.0, fc - fb)
         curved = O.logical_and(O.square(phi) < xi, O.square(1 - phi) < 1 - xi)
         denominators = (fb - fa) * (fb - fc) * (fc - fa)
-        quadratic = (
-            fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
-        )
+        quadratic = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
         usable = O.logical_and(curved, O.logical_and(denominators != 0, O.isfinite(quadratic)))
         part = O.clip(O.where(usable, quadratic, 0.5), O.minimum(near, 0.5), O.maximum(1 - near, 0.5))
         done = O.logical_or(width <= least, fa == 0)

@@ -4,8 +4,9 @@ A pair of s stages gives, from the slopes k_i at times t + c_i h, a step y + h �
 h Σ e_i k_i of that step's error, and between both ends y + h Σ b_i(θ) k_i with b_i(θ) = Σ_j dense[i][j] θ^(j+1). In all
 pairs here the last stage is the slope at the end of the step (a_s = b), with which the next step begins.
 
-    DOPRI5     Dormand and Prince, A family of embedded Runge-Kutta formulae, 1980; the values between by Hairer, Nørsett
-               and Wanner, Solving Ordinary Differential Equations I, 2nd ed., II.6 (the continuous extension of order 4)
+    DOPRI5     Dormand and Prince, A family of embedded Runge-Kutta formulae, 1980; the values between by Hairer,
+               Nørsett and Wanner, Solving Ordinary Differential Equations I, 2nd ed., II.6 (the continuous extension of
+               order 4)
     TSIT5      Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, 2011,
                with its interpolant of order 4
     KVAERNO5   Kværnø, Singly diagonally implicit Runge-Kutta methods with an explicit first stage, 2004: the stiffly

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from staticgrad.base.types import sizes
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as O
 
@@ -41,8 +42,8 @@ def detached(x: Vector) -> Vector:
 
 
 def size(x: Vector) -> int:
-    """The number of elements."""
-    return sum(math.prod(part.shape) for part in x)
+    """The number of elements, which is known."""
+    return sum(math.prod(sizes(part.shape)) for part in x)
 
 
 def norm(x: Vector, scale: Vector) -> Tensor:

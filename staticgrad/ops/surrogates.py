@@ -1,8 +1,8 @@
 """``surrogate``: a value that has been computed one way, derived as if it had been computed another way.
 
 Input: a tensor, and another one of its type that is equal to it but for rounding. Output: the first one's values. All
-derivatives, of both modes and any order, are those of the second one; a program without derivatives does not compute it.
-So an iteration, or steps whose length was found by trial, need not be derived themselves.
+derivatives, of both modes and any order, are those of the second one; a program without derivatives does not compute
+it. So an iteration, or steps whose length was found by trial, need not be derived themselves.
 """
 
 from __future__ import annotations
