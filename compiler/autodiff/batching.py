@@ -11,7 +11,7 @@ through what they expand into, loops through their bodies, the user's own deriva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from staticgrad.base.boundary import boundary
 from staticgrad.base.depth import all_levels
 from staticgrad.base.errors import GraphError, at_source
 from staticgrad.base.frozen import frozen
+from staticgrad.base.reach import reach
 from staticgrad.base.types import Size, int64
 from staticgrad.compiler.regions.merge import family_of, union_of
 from staticgrad.compiler.regions.region import Region, rebuild
@@ -31,7 +32,7 @@ from staticgrad.graph.naming import put_back
 from staticgrad.graph.optable import FUNCTIONS, BatchedNode, Primal
 from staticgrad.graph.scopes import isolated, no_grad
 from staticgrad.ops.batch_rules import by_example
-from staticgrad.ops.control.bodies import Body, BodyGraph, why_written
+from staticgrad.ops.control.bodies import Body, BodyGraph, draws, why_written
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.custom import CustomAttributes, OwnRule
 from staticgrad.ops.effects import BOUNDS_CHECK
@@ -186,6 +187,54 @@ class Examples:
         assert isinstance(self.trace, _Trace)
         with self.graph:
             return _Batcher(self.trace, self.size, self._known).results(results)
+
+
+@all_levels()
+def over_examples(
+    graph: Graph, fetches: Sequence[Tensor], feeds: Collection[Tensor], varying: Collection[Tensor], size: int
+) -> tuple[Graph, list[Tensor], list[Tensor]]:
+    """A computation that is declared already, for one example, over ``size`` examples.
+
+    Args:
+        feeds: where the graph is cut.
+        varying: those of the feeds that differ between examples.
+
+    Returns:
+        a private continuation of the graph, in it the fetches, with a first axis of examples, and for each of
+        ``feeds`` the tensor to feed: for one of ``varying`` a placeholder with that axis, for others themselves.
+
+    Raises:
+        GraphError: an op that does not go over examples, or one that draws random numbers: declared without the number
+            of an example, it would draw the same for all.
+    """
+
+    fed, differing = set(feeds), set(varying)
+
+    def before(node: Node) -> list[Node]:
+        return [*(x.op for x in node.value_inputs if x not in fed), *node.control]
+
+    needed = reach([x.op for x in fetches if x not in fed], before)
+    derivation = Derivation(graph)
+    trace = _Trace(derivation)
+    with derivation, isolated():
+        inside: list[Tensor] = []
+        for x in feeds:
+            attrs = SourceAttributes((size, *x.shape), x.dtype)
+            with at_source(x.source):
+                inside.append(derivation.add(PLACEHOLDER, (), attrs, name=x.name).outputs[0] if x in differing else x)
+        known = {x: _BatchedValue(y, True) for x, y in zip(feeds, inside, strict=True) if x in differing}
+        nodes = []
+        for node in graph.nodes:
+            if node not in needed:
+                continue
+            if draws(node):
+                raise GraphError("random numbers would be the same for all examples", source=node.source)
+            if not differing.isdisjoint(node.inputs):
+                differing.update(y for y in node.outputs if y not in fed)
+                nodes.append(node)
+        batcher = _Batcher(trace, size, known)
+        batcher.declare(nodes)
+        return derivation, [batcher.all(batcher.value(y)) for y in fetches], inside
 
 
 @frozen

@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -136,12 +136,21 @@ def _nest(structure: Any, leaves: Sequence[Argument]) -> Any:
     raise FormatError("no nest of results")
 
 
+class MappedCode(Protocol):
+    """Code in memory, which lives as long as this does."""
+
+    def address(self, name: str) -> int: ...
+
+
 class ProgramCode:
     """The code of a file, mapped, and the file itself, so that the program can be sent elsewhere."""
 
-    def __init__(self, file: ProgramFile, name: str) -> None:
+    def __init__(self, file: ProgramFile, name: str, image: MappedCode | None = None) -> None:
+        """``name`` is for messages; ``image`` the code where it is mapped already."""
         self.file = file
-        self.target, self.image = program_file.load_image(file, name)  # functions live as long as the image
+        self.target, self.image = file.interface.target, image  # functions live as long as the image
+        if image is None:
+            self.target, self.image = program_file.load_image(file, name)
         entries = file.interface.entries
         self.entries = {entry.name: EntryCode(entry, self.image.address(entry.name)) for entry in entries}
 
@@ -305,6 +314,24 @@ class LoadedEntry:
             return FeedError(f"expected arrays, actual a dict: {in_order}")
         quoted = ", ".join(repr(x.name) for x in self._code.feeds) or "none"
         return FeedError(f"expected {len(self._code.ready)} arrays (for {quoted}), actual {len(values)}: {in_order}")
+
+
+def run_ready(
+    entry: LoadedEntry, arrays: Sequence[Array], results: list[Array], random: tuple[int, int] | None = None
+) -> None:
+    """Run an entry on arrays that it can read as they are, and have it write into ``results``; nothing is checked.
+
+    Args:
+        random: the seed and the number of the run as which a program draws; no other thread may use its instance.
+    """
+    if random is not None:
+        entry._instance.random[:] = _signed(random[0]), random[1]
+    entry._run(arrays, results)
+
+
+def renewed(entry: LoadedEntry) -> LoadedEntry:
+    """The entry with a state of its own, which is now equal."""
+    return LoadedEntry(ProgramInstance(entry._instance.code, entry._instance.content()), entry.name)
 
 
 class LoadedProgram:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from staticgrad.base.errors import GraphError
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.machine.target import Target, compact
+from staticgrad.compiler.native.kernels import at_once, program_objects
 from staticgrad.compiler.native.linked import Linked, link_modules
+from staticgrad.compiler.native.module import Code
 from staticgrad.compiler.program.program import Interface
 from staticgrad.compiler.program.slots import ConstantSlot, StateSlot
 from staticgrad.graph.optable import Array
@@ -59,7 +61,7 @@ class ExportedPrograms:
         for one in compiled.values():
             variables |= {slot.name: slot.type for slot in one.interface.slots if isinstance(slot, StateSlot)}
         state = layout(variables, draws=any(one.form.keys for one in compiled.values()))
-        initial = _initial(store, state)
+        initial = state_of(store, state)
         self._forms = {entry: one.entry(state, initial) for entry, one in compiled.items()}
         self._programs = {entry: one.texts for entry, one in compiled.items()}
         known = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
@@ -84,6 +86,16 @@ class ExportedPrograms:
             entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
         }
         return link_modules(modules, shared, self.target, ir)
+
+    def code(self) -> Code:
+        """The machine code of the one entry, for this machine, of kernels that other programs may have: made in less
+        time than ``linked``, and not put through the pipeline over the whole. Results are the same to the bit."""
+        ((entry, form),) = self._forms.items()
+        around = text(form, self._written_for)
+        objects = program_objects(self._programs[entry], self._written_for)
+        compiled = at_once(self._written_for)
+        (own,) = compiled((around,), (False,))
+        return objects.code([False] * len(objects.texts), compiled, ((own, around),))
 
 
 class _Compiled:
@@ -137,7 +149,7 @@ class _Compiled:
         )  # fmt: skip
 
 
-def _initial(store: SessionState, state: StateLayout) -> bytes:
+def state_of(store: SessionState, state: StateLayout) -> bytes:
     """The bytes of a state as the session has it."""
     store.check_open()
     store.initialize(array.name for array in state.arrays)

@@ -295,21 +295,21 @@ class SessionState:
         """The number of earlier runs that took random numbers."""
         return int(self.random[1])
 
-    def take_run_number(self) -> int:
-        """The number of this run among those that draw."""
-        return self.lock.brief(self._take_run_number)
+    def take_run_number(self, runs: int = 1) -> int:
+        """The number of this run among those that draw; of several ``runs`` at once that of the first."""
+        return self.lock.brief(self._take_run_number, runs)
 
-    def _take_run_number(self) -> int:
+    def _take_run_number(self, runs: int) -> int:
         number = int(self.random[1])
-        self.random[1] = number + 1
+        self.random[1] = number + runs
         return number
 
-    def return_run_number(self, number: int) -> None:
+    def return_run_number(self, number: int, runs: int = 1) -> None:
         """A run that failed leaves the random state as it was, unless another run has drawn since."""
-        self.lock.brief(self._return_run_number, number)
+        self.lock.brief(self._return_run_number, number, runs)
 
-    def _return_run_number(self, number: int) -> None:
-        if self.random[1] == number + 1:
+    def _return_run_number(self, number: int, runs: int) -> None:
+        if self.random[1] == number + runs:
             self.random[1] = number
 
 

@@ -287,9 +287,12 @@ class Compiler:
         """The program of ``independent``, compiled and not loaded: for the target and threads of the options, which may
         be of any machine."""
         self.store.check_open()
+        return self.unloaded_of(self._region(fetches, feeds, options), options)
+
+    def unloaded_of(self, region: Region, options: CompileOptions) -> Program:
+        """``unloaded`` for a region."""
         with importing():
             from staticgrad.compiler.pipeline import compile_region
-        region = self._region(fetches, feeds, options)
         alone = replace(options, sizes="exact", prepares=False, autotune=False, stepwise=False)
         return self._counted(lambda: compile_region(region, alone))
 

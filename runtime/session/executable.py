@@ -8,7 +8,7 @@ arrays to the same nest of arrays. What it does is done by values of its own: it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from staticgrad.runtime.measured.profile import Profile
     from staticgrad.runtime.measured.reports import CostReport, MemoryReport
     from staticgrad.runtime.measured.setup import SetupReport
+    from staticgrad.runtime.scenarios.work import Reduce
+    from staticgrad.runtime.session.mapping import Mapping
     from staticgrad.runtime.session.reporting import Level, Reports
 
 
@@ -71,7 +73,7 @@ class Executable(vectorcall.Forwarding):
     """
 
     __slots__ = {
-        **dict.fromkeys(("__call__", "__weakref__", "_calls", "_programs")),
+        **dict.fromkeys(("__call__", "__weakref__", "_calls", "_mapping", "_programs")),
         "feeds": "The tensors that are fed, in the order of the arrays.",
         "fetches": "The nest of tensors and ops whose values a call gives.",
         "session": "The session whose state it reads and writes.",
@@ -98,6 +100,7 @@ class Executable(vectorcall.Forwarding):
         self.fetches, self.feeds = fetched.nest, tuple(feeds)
         self._programs = Programs(compiler, fetched, self.feeds, options)
         self._calls = Calls(self, self._programs, self._start)
+        self._mapping: Mapping | None = None
         self.__call__ = self._calls.run
         if shapes is not None:
             self._calls.prepare(shapes)
@@ -107,6 +110,65 @@ class Executable(vectorcall.Forwarding):
         from staticgrad.runtime.parts.entry import forward_address
 
         vectorcall.start(self, forward_address(), _SLOT)
+
+    # -- many scenarios -----------------------------------------------------------------------------------------------
+
+    @boundary
+    def map(
+        self,
+        *arrays: Any,
+        reduce: Reduce | None = None,
+        block: int | None = None,
+        executor: Any = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+        out: Any = None,
+    ) -> Any:
+        """Run the program over the scenarios along axis 0 of ``arrays``, on all threads or the workers of an executor.
+
+        Which arrays have scenarios their shapes say. Where arrays have one axis more than their feeds, the program is
+        of one scenario: it is run over many at once, as ``sg.vmap`` would. Else those have whose feeds have the open
+        first size, ``sg.dim("scenarios")``, say: the program is called with so many rows at a time. All other arrays
+        are the same for every scenario. Arrays may lie in files (``np.memmap``); a ``range`` serves as numbers of
+        scenarios. Memory does not depend on the number of scenarios.
+
+        Sums are taken in float64 (of integers in int64) in a tree that depends on the program and on the number of
+        scenarios alone: the same bits come out for any number of threads or workers, any ``block``, and whichever
+        worker died meanwhile.
+
+        Args:
+            reduce: ``"sum"`` or ``"mean"`` of each result over the scenarios. A result without the axis of scenarios is
+                one that the program itself has summed or averaged over the rows of a call: ``"sum"`` adds these up,
+                ``"mean"`` weighs each by its rows. Default: results of all scenarios along axis 0.
+            block: about how many scenarios a thread or worker is given at a time, rounded up; default: chosen.
+            executor: who computes: anything with ``submit`` as in ``concurrent.futures`` (pools of processes,
+                ``mpi4py.futures``, loky, Dask's client), or a function that makes one, again if it breaks. Workers
+                load the program with NumPy alone. Default: the threads of the session.
+            progress: True for a bar (by tqdm where it is installed), or a function of the numbers of scenarios done and
+                in all, which is called after each block.
+            out: the nest of arrays, perhaps in files, into which results are written that are not reduced.
+
+        Raises:
+            FeedError: a wrong shape or dtype, no array with scenarios, different numbers of them.
+            FetchError: an op is fetched, or a result lacks the axis of scenarios and ``reduce`` is None.
+            GraphError: the program writes variables or calls Python.
+            StaticGradError: a check of the program failed; the reference backend, which compiles nothing.
+
+        Example:
+            >>> spot, vol = sg.placeholder((), sg.float64), sg.placeholder((), sg.float64)
+            >>> z = sg.placeholder((), sg.float64)  # of one scenario
+            >>> payoff = sg.maximum(spot * sg.exp(vol * z - vol * vol / 2) - 100.0, 0.0)
+            >>> exe = sg.Session().compile([payoff, *sg.gradients(payoff, [spot, vol])], [spot, vol, z])
+            >>> zs = np.random.default_rng(0).normal(size=100_000)
+            >>> [float(value.round(1)) for value in exe.map(100.0, 0.2, zs, reduce="mean")]  # price, delta, vega
+            [7.9, 0.5, 39.3]
+            >>> exe.map(100.0, 0.2, zs)[0].shape
+            (100000,)
+        """
+        if self._mapping is None:
+            from staticgrad.runtime.session.mapping import Mapping
+
+            self._mapping = Mapping(self._programs)
+        return self._mapping.run(arrays, reduce, block, executor, progress, out)
 
     # -- from C -------------------------------------------------------------------------------------------------------
 

@@ -536,6 +536,23 @@ class DuplicateLayerWarning(StaticGradWarning):
     """
 
 
+class ExecutorWarning(StaticGradWarning):
+    """The executor that ``exe.map`` was given takes no more work; the rest is computed in this process.
+
+    Example:
+        >>> import warnings
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> x = sg.placeholder(())
+        >>> square, pool = sg.Session().compile(x * x, x), ThreadPoolExecutor()
+        >>> pool.shutdown()
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     total = square.map([1.0, 2.0, 3.0], reduce="sum", executor=pool)
+        >>> float(total), caught[0].category.__name__
+        (14.0, 'ExecutorWarning')
+    """
+
+
 @contextlib.contextmanager
 def silent(category: type[StaticGradWarning]) -> Iterator[None]:
     """Nothing that is declared in this block warns of ``category``: no remedy would change what comes out of it."""
