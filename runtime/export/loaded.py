@@ -148,11 +148,11 @@ class ProgramCode:
     def __init__(self, file: ProgramFile, name: str, image: MappedCode | None = None) -> None:
         """``name`` is for messages; ``image`` the code where it is mapped already."""
         self.file = file
-        self.target, self.image = file.interface.target, image  # functions live as long as the image
+        self.target = file.interface.target
         if image is None:
-            self.target, self.image = program_file.load_image(file, name)
-        entries = file.interface.entries
-        self.entries = {entry.name: EntryCode(entry, self.image.address(entry.name)) for entry in entries}
+            self.target, image = program_file.load_image(file, name)
+        self.image = image  # functions live as long as that
+        self.entries = {entry.name: EntryCode(entry, image.address(entry.name)) for entry in file.interface.entries}
 
     @property
     def layout(self) -> StateLayout:
@@ -324,8 +324,9 @@ def run_ready(
     Args:
         random: the seed and the number of the run as which a program draws; no other thread may use its instance.
     """
-    if random is not None:
-        entry._instance.random[:] = _signed(random[0]), random[1]
+    words = entry._instance.random
+    if random is not None and words is not None:
+        words[:] = _signed(random[0]), random[1]
     entry._run(arrays, results)
 
 

@@ -16,7 +16,7 @@ Told = Callable[[int, int], object]
 
 
 @contextmanager
-def told(progress: bool | Told | None, total: int) -> Iterator[Callable[[int], None]]:
+def told(progress: bool | Told | None, total: int) -> Iterator[Callable[[int], object]]:
     """A function that is given the number of scenarios that are done.
 
     Raises:
@@ -28,14 +28,14 @@ def told(progress: bool | Told | None, total: int) -> Iterator[Callable[[int], N
         if not callable(progress):
             raise StaticGradError(f"map: progress: expected True or a function of two numbers, actual {progress!r:.80}")
         function = progress
-        yield lambda done: function(done, total) and None
+        yield lambda done: function(done, total)
     else:
         with _bar(total) as tell:
             yield tell
 
 
 @contextmanager
-def _bar(total: int) -> Iterator[Callable[[int], None]]:
+def _bar(total: int) -> Iterator[Callable[[int], object]]:
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -45,4 +45,4 @@ def _bar(total: int) -> Iterator[Callable[[int], None]]:
             line.show("")
         return
     with tqdm(total=total, unit=" scenarios", unit_scale=True) as bar:
-        yield lambda done: bar.update(done - bar.n) and None
+        yield lambda done: bar.update(done - bar.n)

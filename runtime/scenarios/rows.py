@@ -1,4 +1,4 @@
-"""Arrays with an axis of scenarios, read block by block: what a caller gives comes in, arrays that programs read go out.
+"""Arrays with an axis of scenarios, read block by block: what a caller gives comes in, arrays for a program go out.
 
 Rows may be an array, also one in a file (``np.memmap``), a ``range``, or whatever else has ``shape`` and ``dtype`` and
 gives an array when it is sliced, such as a dataset of HDF5 or Zarr. Only blocks that are computed are read, and only
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.base.errors import FeedError
-from staticgrad.base.types import TensorType
+from staticgrad.base.types import TensorType, is_floating
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.parts.foreign import as_numpy
@@ -78,6 +78,8 @@ class Rows:
             FeedError: a dtype that does not cast safely.
         """
         part = np.asarray(self._value[start:stop])
+        if isinstance(self._value, range) and is_floating(self._x.dtype):  # integers of Python become any float
+            part = part.astype(self._x.dtype)
         if ready(part, self._x.dtype):
             return part
         return as_array(self._argument(stop - start), part)

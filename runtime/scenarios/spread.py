@@ -82,8 +82,8 @@ class Spreader(Generic[R]):
         elif not hasattr(executor, "submit"):
             if not callable(executor):
                 raise StaticGradError(
-                    "map: executor: expected one with submit(function, *arguments), as those of concurrent.futures have,"
-                    f" or a function that makes one, actual {type(executor).__name__}"
+                    "map: executor: expected one with submit(function, *arguments), as those of concurrent.futures"
+                    f" have, or a function that makes one, actual {type(executor).__name__}"
                 )
             self._make = executor
             self._renew()
@@ -139,8 +139,8 @@ class Spreader(Generic[R]):
             return
         warn(
             ExecutorWarning,
-            f"map: the executor takes no more work ({type(error).__name__}: {error}): the rest is computed by threads of"
-            " this process. Give a function that makes an executor, executor=lambda: …, for another one to be made",
+            f"map: the executor takes no more work ({type(error).__name__}: {error}): the rest is computed by threads"
+            " of this process. Give a function that makes an executor, executor=lambda: …, for another one to be made",
         )
         self._compute_here()
 

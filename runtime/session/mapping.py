@@ -8,8 +8,8 @@ computes. Output: the nest of the fetches, of all scenarios or summed over them.
     one scenario     arrays that have one axis more than their feed: each element of axis 0 is a scenario. The program
                      is declared for one scenario; what is compiled is the program over many at once, by the batch rules
                      of its ops (``compiler.autodiff.batching``)
-    rows             feeds whose first size is open, one and the same size in all of them: axis 0 of their arrays has the
-                     scenarios. The program is declared for any number of scenarios and is called with so many at a time
+    rows             feeds whose first size is open, one and the same size in all of them: axis 0 of their arrays has
+                     the scenarios. The program is declared for any number of scenarios, and called with many at a time
     shared           all other arrays: they are given to every call as they are
 
 Where the size was given as a number when the executable was compiled, calls have so many scenarios. Otherwise a leaf
@@ -21,13 +21,12 @@ each. ``reduce`` sums these, or takes their mean. One without it is what the pro
 it is called with: ``"sum"`` adds these up, ``"mean"`` weighs each by its number of scenarios; so ``v.sum()`` is mapped
 with ``"sum"``, ``v.mean()`` with ``"mean"``. Without ``reduce`` results need the axis, and come back whole.
 
-Left to others: the sums (``scenarios.tree``), what one call needs (``scenarios.work``), threads, executors and what goes
-wrong there (``scenarios.spread``).
+Left to others: the sums (``scenarios.tree``), what one call needs (``scenarios.work``), threads, executors and what
+goes wrong there (``scenarios.spread``).
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import pickle
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,6 @@ from staticgrad.base.errors import FeedError, FetchError, GraphError, StaticGrad
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import Recent
 from staticgrad.base.types import Dim, Symbol, TensorType, as_declared, integer, symbols_of
-from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.running.binding import as_array, bind_sizes, types_of
 from staticgrad.runtime.running.fetches import filled, flatten_like
@@ -170,6 +168,9 @@ def _open_size(programs: Programs, shapes: Sequence[tuple[int, ...]]) -> tuple[D
         given = known.get(symbol) if symbol in programs.fixed else None
         (strong if given != shape[0] else weak)[symbol] = given
     found = strong or weak
+    if not strong and len(weak) > 1:  # one call, whichever axis has the scenarios: one that results have, if one has
+        led = [s for y in programs.fetched.tensors if y.ndim and (s := _lone_symbol(y.shape[0])) in weak]
+        found = {symbol: weak[symbol] for symbol in dict.fromkeys(led or list(weak)[:1])}
     if not found:
         described = ", ".join(f"{x.name!r} {as_declared(x.shape)}" for x in feeds) or "none"
         raise FeedError(
@@ -264,7 +265,7 @@ class Mapping:
         symbol, found = _lone_symbol(size), []
         for y in tensors:
             by_row = y.ndim > 0 and y.shape[0] == size
-            if symbol in symbols_of(y.shape[int(by_row) :]):
+            if any(other == symbol for other in symbols_of(y.shape[int(by_row) :])):
                 raise FetchError(
                     f"map: {y.name!r}: the number of scenarios, {size}, is to be the size of axis 0 alone, actual"
                     f" {as_declared(y.shape)}",

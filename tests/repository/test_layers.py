@@ -29,13 +29,15 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "runtime/parts", "runtime/running", "runtime/files", "runtime/callers", "runtime/measured", "runtime/session",
         "runtime/export", "runtime")),
     ("what users have", ("nn", "optim", "callbacks", "functions", "odes", "saving", "bridges", "tools", ".")),
+        "runtime/export", "runtime/scenarios", "runtime")),
+    ("what users have", ("nn", "optim", "callbacks", "functions", "saving", "bridges", "tools", ".")),
 )  # fmt: skip
 
 # A third-party package, and the only places that may import it.
 ONLY_IN = {
     "llvmlite": ("staticgrad.compiler.native", "staticgrad.compiler.machine"),
     "sklearn": ("staticgrad.tools.demo",),
-    "tqdm": ("staticgrad.tools.demo",),
+    "tqdm": ("staticgrad.tools.demo", "staticgrad.runtime.scenarios.bar"),
     "safetensors": (),
     "mpi4py": ("staticgrad.base.world",),
     "torch": ("staticgrad.bridges.torch", "staticgrad.bridges.aten"),
