@@ -22,7 +22,6 @@ from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE, LoopAttributes
 from staticgrad.ops.sources import PLACEHOLDER
 
-
 TRIMMED = frozenset({SCAN, WHILE, EFFECTFUL_SCAN, EFFECTFUL_WHILE})  # loops without snapshots
 
 

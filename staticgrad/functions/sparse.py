@@ -27,7 +27,7 @@ from staticgrad.compiler.autodiff.patterns import Pattern
 from staticgrad.compiler.autodiff.reverse import gradients, one_graph, tensor_list
 from staticgrad.compiler.autodiff.sparsity import patterns_of
 from staticgrad.compiler.regions.region import Region
-from staticgrad.graph.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph.graph import Derivation, Graph, Tensor
 from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.graph.scopes import isolated
 from staticgrad.graph.sparse import SparseTensor, made_of

@@ -27,10 +27,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("program to machine code", ("compiler/emit", "compiler/native", "compiler")),
     ("what runs programs", (
         "runtime/parts", "runtime/running", "runtime/files", "runtime/callers", "runtime/measured", "runtime/session",
-        "runtime/export", "runtime")),
-    ("what users have", ("nn", "optim", "callbacks", "functions", "odes", "saving", "bridges", "tools", ".")),
         "runtime/export", "runtime/scenarios", "runtime")),
-    ("what users have", ("nn", "optim", "callbacks", "functions", "saving", "bridges", "tools", ".")),
+    ("what users have", ("nn", "optim", "callbacks", "functions", "odes", "saving", "bridges", "tools", ".")),
 )  # fmt: skip
 
 # A third-party package, and the only places that may import it.
