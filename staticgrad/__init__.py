@@ -323,7 +323,6 @@ _LATER = {
     "load": "staticgrad.runtime.export.loaded",
     "load_graph": "staticgrad.saving.graphs",
     "minimize": "staticgrad.functions.minimization.minimize",
-    "minimize": "staticgrad.functions.minimization",
     "odeint": "staticgrad.odes.integration",
     "op": "staticgrad.functions.own",
     "parse": "staticgrad.saving.parser",
