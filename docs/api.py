@@ -38,6 +38,7 @@ METHODS = {
     "staticgrad.OwnOp": "check",
     "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
     " zero_grad",
+    "staticgrad.SparseTensor": "lower todense",
     "staticgrad.Tape": "backward close memory",
     "staticgrad.Tensor": "T astype detach dtype grad_fn is_leaf mT name ndim register_hook"
     " register_post_accumulate_grad_hook requires_grad_ reshape retain_grad shape size",
@@ -53,6 +54,7 @@ ATTRIBUTES = {
     "staticgrad.Executable": "feeds fetches session",
     "staticgrad.Graph": "entries text",
     "staticgrad.Node": "attrs graph inputs name op outputs",
+    "staticgrad.SparseTensor": "colors cols indptr mode nnz rows shape values",
     "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
     " sigmoid softmax trace device",
     "staticgrad.callbacks.Callback": "on_begin on_end on_epoch on_step",

@@ -1,9 +1,9 @@
 """Colouring: which columns of a sparse matrix one pass can compute together.
 
-Input: the places of a matrix that may differ from zero, in CSR order. Output: a colour for each column, such that the sums
-of the columns of each colour tell every element: no row has two elements in columns of one colour, or, of a symmetric
-matrix, one of the two elements that are equal stands alone in its sum (a *star colouring*: every path over four columns
-has at least three colours).
+Input: the places of a matrix that may differ from zero, in CSR order. Output: a colour for each column, such that the
+sums of the columns of each colour tell every element: no row has two elements in columns of one colour, or, of a
+symmetric matrix, one of the two elements that are equal stands alone in its sum (a *star colouring*: every path over
+four columns has at least three colours).
 
 Both are greedy: columns in turn get the smallest colour that is free, in their own order, then by falling numbers of
 elements if more colours than the least possible were found. Sets of colours are bits of integers, so that the work is
@@ -11,8 +11,8 @@ proportional to the elements; a column's number modulo the longest row is tried 
 
 The definitions, and that a greedy order finds few colours: A. Gebremedhin, F. Manne and A. Pothen, "What Color Is Your
 Jacobian? Graph Coloring for Computing Derivatives", SIAM Review 47 (2005); star colouring by two colours at a time: A.
-Gebremedhin, A. Tarafdar, F. Manne and A. Pothen, "New Acyclic and Star Coloring Algorithms with Application to Computing
-Hessians", SIAM Journal on Scientific Computing 29 (2007).
+Gebremedhin, A. Tarafdar, F. Manne and A. Pothen, "New Acyclic and Star Coloring Algorithms with Application to
+Computing Hessians", SIAM Journal on Scientific Computing 29 (2007).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from staticgrad.graph.optable import Array
 
 @frozen(eq=False)
 class Coloring:
-    """A colour of each column, from 0, and their number. The element at place k of the matrix is element ``reads[k]`` of
-    row ``rows[k]`` of the sums: the colour in which it stands alone."""
+    """A colour of each column, from 0, and their number. The element at place k of the matrix is the one in row
+    ``rows[k]`` of the sum of the columns of colour ``reads[k]``, where it stands alone."""
 
     colors: Array
     count: int
@@ -106,8 +106,8 @@ def _star(order: Iterable[int], indptr: list[int], indices: list[int], size: int
     """A star colouring; nothing where it takes ``most`` colours.
 
     Of each column bits tell which colours its neighbours have (``seen``), which at least two of them have (``twice``),
-    and (``barred``) the colours of those neighbours that have another neighbour of its own colour: to give one of these to
-    a neighbour would make a path of two colours.
+    and (``barred``) the colours of those neighbours that have another neighbour of its own colour: to give one of these
+    to a neighbour would make a path of two colours.
     """
     seen, twice, barred = [0] * size, [0] * size, [0] * size
     bits = [0] * size  # 1 << colour, 0 as long as there is none
@@ -141,8 +141,8 @@ def _star(order: Iterable[int], indptr: list[int], indices: list[int], size: int
 
 
 def _alone(colors: Array, rows: Array, cols: Array) -> Coloring:
-    """Where each element of a symmetric matrix stands alone: in its own row, or in the row of the element that is equal
-    to it."""
+    """Colours, with the place where each element of a symmetric matrix stands alone: in its own row, or in the row of
+    the element that is equal to it."""
     count = int(colors.max()) + 1
     keys = rows * count + colors[cols]
     _, places, times = np.unique(keys, return_inverse=True, return_counts=True)

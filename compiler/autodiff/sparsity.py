@@ -1,20 +1,20 @@
 """Sparsity: which elements of results depend on which elements of one operand, found without a run.
 
-Input: a region, and what is known of its feeds: of one, the *varying* one, that each of its elements is a source. Output:
-the patterns of its fetches (``patterns.py``). The walk evaluates the region with values that stand for all runs at once:
+Input: a region, and which of its feeds is the *varying* one, whose elements are the sources. Output: the patterns of
+its fetches (``patterns.py``). The walk evaluates the region with values that stand for all runs at once:
 
-    Value ::= the pattern of a tensor (None: no element depends on a source),
-              its elements as far as the program knows them (None: not at all)
+    Abstract ::= the pattern of a tensor (None: no element depends on a source),
+                 its elements as far as the program knows them (None: not at all)
 
 It is meant for derivatives: the program of a tangent is linear in the tangent, so the pattern of its result is that of
-the derivative, and whatever a rule leaves out (comparisons, ``stop_gradient``, what is constant) is not there to be
-asked about. A factor that is known to be zero ends a dependence, as do a condition and an index that are known. So the
-pattern depends on the program alone. It has every element that can differ from zero, and those that are zero by
+the derivative, and what a derivative leaves out (comparisons, ``stop_gradient``, what is constant) is not there to be
+asked about. A factor that is known to be zero ends a dependence; a condition and an index that are known decide it. So
+the pattern depends on the program alone. It has every element that can differ from zero, and those that are zero by
 arithmetic that no rule here sees (x - x).
 
-There is one rule for each role of an op. What moves elements is asked by its own reference, with the numbers of elements
-in the place of these; twice, so that what it puts in beside them shows. Products and convolutions list which factors
-meet. Loops of known length go turn by turn where that is short, and all others until nothing is added. Where
+There is one rule for each role of an op. What moves elements is asked by its own reference, with the numbers of
+elements in the place of these; twice, so that what it puts in beside them shows. Products and convolutions list which
+factors meet. Loops of known length go turn by turn where that is short, and all others until nothing is added. Where
 values decide what depends on what, a rule takes all that may, and notes the node as ``vague``.
 
 The method, sets of indices that are propagated through a program: U. Geitner, J. Utke and A. Griewank, "Automatic
@@ -27,7 +27,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -63,19 +62,19 @@ class Known:
     @property
     def zeros(self) -> Array:
         """True where an element is known to be zero."""
-        return self.value == 0 if self.where is None else (self.value == 0) & self.where
+        return np.asarray((self.value == 0) & (True if self.where is None else self.where))
 
 
 @frozen(eq=False)
-class Value:
-    """What stands for a tensor: its pattern, and its elements as far as they are known."""
+class Abstract:
+    """A stand-in for a tensor: its pattern, and its elements as far as they are known."""
 
     pattern: Pattern | None = None
     known: Known | None = None
 
 
-NOTHING = Value()
-Values = Sequence[Value]
+NOTHING = Abstract()
+Abstracts = Sequence[Abstract]
 
 
 def patterns_of(region: Region, varying: Tensor, vague: dict[Node, None] | None = None) -> list[Pattern | None]:
@@ -88,8 +87,8 @@ def patterns_of(region: Region, varying: Tensor, vague: dict[Node, None] | None 
         GraphError: a size on the way is known only when fed.
     """
     varies = {x for x in region.feeds if x is varying}
-    given = [Value(identity(_size(x))) if x in varies else NOTHING for x in region.feeds]
-    walk = _Walk({} if vague is None else vague)
+    given = [Abstract(identity(_size(x))) if x in varies else NOTHING for x in region.feeds]
+    walk = _PatternWalk({} if vague is None else vague)
     return [value.pattern for value in walk.run(_expanded(region), given)]
 
 
@@ -108,10 +107,10 @@ def _shape(x: Tensor) -> tuple[int, ...]:
         raise GraphError(
             f"sparsity: expected sizes that are known when declared, actual {x.name!r} {x.type}", source=x.source
         )
-    return tuple(int(size) for size in x.shape)  # type: ignore[arg-type]
+    return tuple(map(int, x.shape))
 
 
-class _Walk:
+class _PatternWalk:
     """The evaluation of regions and of the bodies in them."""
 
     def __init__(self, vague: dict[Node, None]) -> None:
@@ -119,7 +118,7 @@ class _Walk:
         self._bodies: dict[Body, Region] = {}
 
     @all_levels()
-    def run(self, region: Region, given: Values) -> list[Value]:
+    def run(self, region: Region, given: Abstracts) -> list[Abstract]:
         """The values of a region's fetches from those of its feeds."""
         values = dict(zip(region.feeds, given, strict=True))
         needed = needed_in(region)
@@ -137,9 +136,20 @@ class _Walk:
     def is_vague(self, node: Node) -> None:
         self.vague[node] = None
 
-    def _node(self, node: Node, operands: Values) -> Values:
+    @staticmethod
+    def _may_know_carries(node: Node, operands: Abstracts) -> bool:
+        """True of a loop that carries something known, such as a count, though not all it is given is known."""
+        attrs = node.attrs
+        if not isinstance(attrs, LoopAttributes) or attrs.ends_early or node.op.effect:
+            return False
+        known = [v.known is not None for v in operands]
+        return any(known[: attrs.carries]) and not all(known)
+
+    def _node(self, node: Node, operands: Abstracts) -> Abstracts:
         if all(v.pattern is None for v in operands):
-            return [Value(None, known) for known in _known(node, [v.known for v in operands])]
+            if self._may_know_carries(node, operands):
+                return _LoopPattern(self, node, operands).results()
+            return [Abstract(None, known) for known in _known(node, [v.known for v in operands])]
         rule = _RULES.get(node.op.role, _all_of_all)
         return rule(self, node, operands)
 
@@ -157,13 +167,15 @@ def _known(node: Node, operands: Sequence[Known | None]) -> Sequence[Known | Non
         return [Known(np.asarray(op.reference(node.attrs)))] if op.rematerializable else nothing
     if op.elementwise:
         return [_known_elements(node, operands)]
-    if not operands or any(k is None for k in operands):
+    if not operands or all(k is None for k in operands):
         return nothing
-    values = [k.value for k in operands if k is not None]
-    masks = [k.where for k in operands if k is not None]
+    masks = [np.zeros((), bool) if k is None else k.where for k in operands]
     partly = any(mask is not None for mask in masks)
     if partly and not (_moves(node) or op.role == "reduction"):
         return nothing
+    values = [
+        np.zeros(_shape(x), x.dtype) if k is None else k.value for k, x in zip(operands, node.inputs, strict=True)
+    ]
     with np.errstate(all="ignore"):
         results = op.reference(node.attrs, *values)
     arrays = [np.asarray(r) for r in (results if isinstance(results, (tuple, list)) else (results,))]
@@ -175,14 +187,14 @@ def _known(node: Node, operands: Sequence[Known | None]) -> Sequence[Known | Non
         assert mask is not None
         kept = mask.all(axis=node.attrs.axes)
         return [Known(arrays[0], kept.reshape(arrays[0].shape))]
-    every = [np.ones(shape, bool) if mask is None else mask for mask, shape in zip(masks, shapes, strict=True)]
+    every = [np.broadcast_to(True if mask is None else mask, shape) for mask, shape in zip(masks, shapes, strict=True)]
     numbers = _numbers(node, shapes)
     flat = np.concatenate([mask.ravel() for mask in every])
     return [Known(arrays[0], np.where(numbers < 0, True, flat[numbers]))]
 
 
 def _known_elements(node: Node, operands: Sequence[Known | None]) -> Known | None:
-    """Of an elementwise op: the elements whose operands are known, and those of which one known operand is enough."""
+    """The elements of an elementwise op's result whose operands are known, or of which one known operand is enough."""
     name, shape = node.op.name, _shape(node.outputs[0])
     if name == "where":
         return _known_choice(operands, shape)
@@ -245,24 +257,24 @@ def _numbers(node: Node, shapes: Sequence[tuple[int, ...]], others: Sequence[Arr
     return np.where(moved - found == total, found - 1, -1) if total else np.full(found.shape, -1)
 
 
-def _moved(walk: _Walk, node: Node, operands: Values) -> Values:
+def _moved(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     shapes = [_shape(x) for x in node.inputs]
     pattern = chained([v.pattern for v in operands], [math.prod(shape) for shape in shapes])
     assert pattern is not None
-    return [Value(taken(pattern, _numbers(node, shapes)))]
+    return [Abstract(taken(pattern, _numbers(node, shapes)))]
 
 
-def _gathered(walk: _Walk, node: Node, operands: Values) -> Values:
+def _gathered(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Elements at known indices; along an axis whose index is not known, all of them."""
     x, *indices = operands
     if x.pattern is None:
         return _all_of_all(walk, node, operands)
     pattern, shape, at = _along_unknown(walk, node, x.pattern, indices, 0)
-    return [Value(taken(pattern, _numbers(node, [shape], at)))]
+    return [Abstract(taken(pattern, _numbers(node, [shape], at)))]
 
 
 def _along_unknown(
-    walk: _Walk, node: Node, pattern: Pattern, indices: Values, indexed: int
+    walk: _PatternWalk, node: Node, pattern: Pattern, indices: Abstracts, indexed: int
 ) -> tuple[Pattern, tuple[int, ...], list[Array]]:
     """The pattern with the axes that unknown indices go along united, its shape, and the indices into it."""
     shape, at = list(_shape(node.inputs[indexed])), []
@@ -292,7 +304,7 @@ def _repeated(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...])
     return taken(pattern, np.broadcast_to(np.arange(pattern.size).reshape(shape), result))
 
 
-def _written(walk: _Walk, node: Node, operands: Values) -> Values:
+def _written(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Writes that add up what meets."""
     if _moves(node):
         return _moved(walk, node, operands)
@@ -302,24 +314,24 @@ def _written(walk: _Walk, node: Node, operands: Values) -> Values:
         return _all_of_all(walk, node, operands)
     base, updates, *indices = operands
     if updates.pattern is None:
-        return [Value(base.pattern)]
+        return [Abstract(base.pattern)]
     shape = _shape(node.inputs[0])
     _, reduced, at = _along_unknown(walk, node, identity(math.prod(shape)), indices, 0)
     numbers = np.arange(math.prod(reduced)).reshape(reduced)
     axes = node.attrs.axes
     targets = np.moveaxis(numbers, axes, range(len(axes)))[tuple(at)]
     added = grouped(updates.pattern, targets, np.arange(targets.size), numbers.size)
-    return [Value(joined(base.pattern, _repeated(added, reduced, shape)))]
+    return [Abstract(joined(base.pattern, _repeated(added, reduced, shape)))]
 
 
-def _folded(node: Node, operands: Values) -> Values:
+def _folded(node: Node, operands: Abstracts) -> Abstracts:
     (windows,) = operands
     assert windows.pattern is not None
     shape = _shape(node.outputs[0])
     size = math.prod(shape)
     places = np.asarray(OPS["window"].reference(node.attrs.window, np.arange(1, size + 1).reshape(shape))).ravel()
     inside = places > 0  # what hangs over the border is zero
-    return [Value(grouped(windows.pattern, places[inside] - 1, np.flatnonzero(inside), size))]
+    return [Abstract(grouped(windows.pattern, places[inside] - 1, np.flatnonzero(inside), size))]
 
 
 # -- elementwise ops, sums --------------------------------------------------------------------------------------------
@@ -327,7 +339,7 @@ def _folded(node: Node, operands: Values) -> Values:
 _PRODUCTS = ("multiply", "multiply_no_nan", "multiply_zeros")
 
 
-def _elementwise(walk: _Walk, node: Node, operands: Values) -> Values:
+def _elementwise(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     shape, name = _shape(node.outputs[0]), node.op.name
     kept: list[Array | None] = [None] * len(operands)
     if name in _PRODUCTS and any(v.pattern is None for v in operands):
@@ -346,19 +358,19 @@ def _elementwise(walk: _Walk, node: Node, operands: Values) -> Values:
         if v.pattern is not None:
             pattern = _repeated(v.pattern, _shape(x), shape)
             result = joined(result, pattern if where is None else pattern.only(where))
-    return [Value(result)]
+    return [Abstract(result)]
 
 
-def _reduced(walk: _Walk, node: Node, operands: Values) -> Values:
+def _reduced(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     (x,) = operands
     assert x.pattern is not None
-    return [Value(_united(x.pattern, _shape(node.inputs[0]), node.attrs.axes))]
+    return [Abstract(_united(x.pattern, _shape(node.inputs[0]), node.attrs.axes))]
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-def _product(walk: _Walk, node: Node, operands: Values) -> Values:
+def _product(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Matrices and convolutions: sums of products of two factors."""
     if node.op.name != "dot":
         return _convolved(walk, node, operands)
@@ -367,10 +379,10 @@ def _product(walk: _Walk, node: Node, operands: Values) -> Values:
         p, factor = operands[place].pattern, operands[1 - place]
         if p is not None:
             result = joined(result, _dot(walk, node, p, factor.known if factor.pattern is None else None, place))
-    return [Value(result)]
+    return [Abstract(result)]
 
 
-def _dot(walk: _Walk, node: Node, pattern: Pattern, factor: Known | None, place: int) -> Pattern:
+def _dot(walk: _PatternWalk, node: Node, pattern: Pattern, factor: Known | None, place: int) -> Pattern:
     """The pattern of a product by its operand ``place``. Products by the second one are read as transposed."""
     shapes = [_shape(x) for x in node.inputs]
     numbers = [np.arange(math.prod(shape)).reshape(shape) for shape in (*shapes, _shape(node.outputs[0]))]
@@ -383,7 +395,7 @@ def _dot(walk: _Walk, node: Node, pattern: Pattern, factor: Known | None, place:
     if zeros.any():
         *batch, k, j = np.nonzero(~zeros)
         if m * len(j) <= MOST_PAIRS:
-            return grouped(pattern, result[(*batch, slice(None), j)], ours[(*batch, slice(None), k)], size)
+            return grouped(pattern, result.swapaxes(-1, -2)[(*batch, j)], ours.swapaxes(-1, -2)[(*batch, k)], size)
         walk.is_vague(node)
     rows = np.broadcast_to(np.arange(size // max(n, 1)).reshape(*ours.shape[:-1], 1), ours.shape)
     united = grouped(pattern, rows, ours, math.prod(ours.shape[:-1]))
@@ -392,7 +404,7 @@ def _dot(walk: _Walk, node: Node, pattern: Pattern, factor: Known | None, place:
     return taken(united, row_of)
 
 
-def _convolved(walk: _Walk, node: Node, operands: Values) -> Values:
+def _convolved(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Convolutions and their transposes: which elements of image, weights and result meet in a product."""
     tensors = {"convolution": "xwy", "convolution_input_grad": "ywx", "convolution_weight_grad": "xyw"}
     roles = tensors.get(node.op.name)
@@ -414,7 +426,7 @@ def _convolved(walk: _Walk, node: Node, operands: Values) -> Values:
             met = ~zeros[theirs]
             ours, results = ours[met], results[met]
         result = joined(result, grouped(pattern, results, ours, size))
-    return [Value(result)]
+    return [Abstract(result)]
 
 
 def _meeting(node: Node, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> dict[str, Array]:
@@ -440,17 +452,15 @@ def _meeting(node: Node, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, .
 # -- routines and all else --------------------------------------------------------------------------------------------
 
 
-def _routine(walk: _Walk, node: Node, operands: Values) -> Values:
+def _routine(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Running sums go along an axis, systems of a triangular matrix along their columns, other matrices are pieces of a
     batch."""
-    axis = getattr(node.attrs, "axis", None)
-    if node.op.name in ("cumulative_sum", "linear_recurrence") and operands[0 if len(operands) == 1 else 1].pattern:
-        if len(operands) == 1 or operands[0].pattern is None:
-            return [Value(_running(operands[-1].pattern, _shape(node.outputs[0]), axis, node.attrs.reverse))]
+    if node.op.name in ("cumulative_sum", "linear_recurrence") and all(v.pattern is None for v in operands[:-1]):
+        return [Abstract(_running(operands[-1].pattern, _shape(node.outputs[0]), node.attrs.axis, node.attrs.reverse))]
     if node.op.name == "triangular_solve" and operands[0].pattern is None:
         backwards = node.attrs.lower == node.attrs.transposed
         shape = _shape(node.outputs[0])
-        return [Value(_running(operands[1].pattern, shape, len(shape) - 2, backwards))]
+        return [Abstract(_running(operands[1].pattern, shape, len(shape) - 2, backwards))]
     walk.is_vague(node)
     if node.op.batch is not last_axes:
         return _all_of_all(walk, node, operands)
@@ -467,7 +477,7 @@ def _routine(walk: _Walk, node: Node, operands: Values) -> Values:
     if any(_shape(y)[: len(batch)] != batch for y in node.outputs):
         return _all_of_all(walk, node, operands)
     pieces = max(math.prod(batch), 1)
-    return [Value(taken(united, np.repeat(np.arange(united.size), _size(y) // pieces))) for y in node.outputs]
+    return [Abstract(taken(united, np.repeat(np.arange(united.size), _size(y) // pieces))) for y in node.outputs]
 
 
 def _running(pattern: Pattern | None, shape: tuple[int, ...], axis: int, reverse: bool) -> Pattern:
@@ -480,14 +490,14 @@ def _running(pattern: Pattern | None, shape: tuple[int, ...], axis: int, reverse
     return grouped(pattern, numbers[..., later], numbers[..., earlier], pattern.size)
 
 
-def _passed(walk: _Walk, node: Node, operands: Values) -> Values:
-    """What hands its first operand on, if it does no more."""
+def _passed(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
+    """The first operand, of an op that hands it on and does no more."""
     if all(y.type == node.inputs[0].type for y in node.outputs) and all(v.pattern is None for v in operands[1:]):
         return [operands[0]] * len(node.outputs)
     return _all_of_all(walk, node, operands)
 
 
-def _all_of_all(walk: _Walk, node: Node, operands: Values) -> Values:
+def _all_of_all(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     """Every element of every result depends on all that any operand depends on."""
     walk.is_vague(node)
     one: Pattern | None = None
@@ -495,15 +505,15 @@ def _all_of_all(walk: _Walk, node: Node, operands: Values) -> Values:
         if v.pattern is not None:
             one = joined(one, dense(v.pattern, 1))
     assert one is not None
-    return [Value(taken(one, np.zeros(_size(y), np.int64))) for y in node.outputs]
+    return [Abstract(taken(one, np.zeros(_size(y), np.int64))) for y in node.outputs]
 
 
 # -- loops and branches -----------------------------------------------------------------------------------------------
 
 
-def _control(walk: _Walk, node: Node, operands: Values) -> Values:
+def _control(walk: _PatternWalk, node: Node, operands: Abstracts) -> Abstracts:
     if isinstance(node.attrs, LoopAttributes):
-        return _Loop(walk, node, operands).results()
+        return _LoopPattern(walk, node, operands).results()
     predicate, *captured = operands
     then, otherwise = node.attrs.bodies
     known = None if predicate.known is None else predicate.known.all
@@ -511,13 +521,13 @@ def _control(walk: _Walk, node: Node, operands: Values) -> Values:
         return walk.run(walk.body(then if known else otherwise), captured)
     branches = [walk.run(walk.body(body), captured) for body in (then, otherwise)]
     walk.is_vague(node)
-    return [Value(joined(a.pattern, b.pattern)) for a, b in zip(*branches, strict=True)]
+    return [Abstract(joined(a.pattern, b.pattern)) for a, b in zip(*branches, strict=True)]
 
 
-class _Loop:
+class _LoopPattern:
     """A loop of which some operand varies."""
 
-    def __init__(self, walk: _Walk, node: Node, operands: Values) -> None:
+    def __init__(self, walk: _PatternWalk, node: Node, operands: Abstracts) -> None:
         self.walk, self.node = walk, node
         self.attrs: LoopAttributes = node.attrs
         if self.attrs.counted:
@@ -526,36 +536,34 @@ class _Loop:
         end = middle + self.attrs.sequences
         self.init, self.rows, self.shared = operands[:middle], operands[middle:end], operands[end:]
         self.region = walk.body(self.attrs.body)
-        stacked = self.attrs.body.fetches[middle:]
-        self.row_sizes = [_size(x) for x in stacked]
+        self.stacked = self.attrs.body.fetches[middle:]
 
-    def results(self) -> list[Value]:
+    def results(self) -> list[Abstract]:
         length = self.attrs.length
         short = isinstance(length, int) and length * len(self.region.graph.nodes) <= MOST_TURNS
         if short and not self.attrs.ends_early:
             assert isinstance(length, int)
             return self._turn_by_turn(length)
+        if all(v.pattern is None for v in (*self.init, *self.rows, *self.shared)):
+            return [NOTHING] * len(self.node.outputs)
         self.walk.is_vague(self.node)
         return self._until_nothing_is_added()
 
-    def _turn_by_turn(self, length: int) -> list[Value]:
+    def _turn_by_turn(self, length: int) -> list[Abstract]:
         carries = list(self.init)
-        stacks: list[list[Pattern | None]] = [[None] * length for _ in self.row_sizes]
+        stacks: list[list[Abstract]] = [[NOTHING] * length for _ in self.stacked]
         for turn in reversed(range(length)) if self.attrs.reverse else range(length):
             rows = [_row(v, turn, length) for v in self.rows]
-            number = Value(None, Known(np.asarray(turn, np.int64)))
+            number = Abstract(None, Known(np.asarray(turn, np.int64)))
             made = self.walk.run(self.region, [number, *carries, *rows, *self.shared])
             carries = made[: len(carries)]
             for stack, value in zip(stacks, made[len(carries) :], strict=True):
-                stack[turn] = value.pattern
-        together = [
-            Value(chained(stack, [size] * length)) for stack, size in zip(stacks, self.row_sizes, strict=True)
-        ]
-        return [*carries, *together]
+                stack[turn] = value
+        return [*carries, *map(_stacked, stacks, self.stacked)]
 
-    def _until_nothing_is_added(self) -> list[Value]:
+    def _until_nothing_is_added(self) -> list[Abstract]:
         carries = list(self.init)
-        rows = [Value(_any_row(v, x)) for v, x in zip(self.rows, self._sequences(), strict=True)]
+        rows = [Abstract(_any_row(v, x)) for v, x in zip(self.rows, self._sequences(), strict=True)]
         for number in range(MOST_ROUNDS + 1):
             made = self.walk.run(self.region, [NOTHING, *carries, *rows, *self.shared])
             after = [self._either(a, b) for a, b in zip(carries, made, strict=False)]
@@ -569,7 +577,7 @@ class _Loop:
         stacked = made[len(carries) :]
         length = self.attrs.length if isinstance(self.attrs.length, int) else 0
         together = [
-            Value(None if v.pattern is None else taken(v.pattern, np.tile(np.arange(v.pattern.size), length)))
+            Abstract(None if v.pattern is None else taken(v.pattern, np.tile(np.arange(v.pattern.size), length)))
             for v in stacked
         ]
         count = [NOTHING] * (self.attrs.first_result - self.attrs.carries)
@@ -581,14 +589,14 @@ class _Loop:
         return self.node.inputs[first : first + self.attrs.sequences]
 
     @staticmethod
-    def _either(before: Value, after: Value) -> Value:
-        """What stands for a carry of which both stand for some turns."""
+    def _either(before: Abstract, after: Abstract) -> Abstract:
+        """The stand-in for a carry of which both stand for some turns."""
         a, b = before.known, after.known
         kept = a is not None and (a is b or _equal(a, b))
         pattern = before.pattern if same(before.pattern, after.pattern) else joined(before.pattern, after.pattern)
-        return Value(pattern, a if kept else None)
+        return Abstract(pattern, a if kept else None)
 
-    def _all_carried(self, values: Values) -> list[Value]:
+    def _all_carried(self, values: Abstracts) -> list[Abstract]:
         """Carries that depend on all that anything in the loop depends on."""
         one: Pattern | None = None
         for v in values:
@@ -596,17 +604,17 @@ class _Loop:
                 one = joined(one, dense(v.pattern, 1))
         assert one is not None
         sizes = [_size(x) for x in self.attrs.body.fetches[: self.attrs.carries]]
-        return [Value(taken(one, np.zeros(size, np.int64))) for size in sizes]
+        return [Abstract(taken(one, np.zeros(size, np.int64))) for size in sizes]
 
 
 def _equal(a: Known, b: Known | None) -> bool:
     if b is None or (a.where is None) != (b.where is None):
         return False
     alike = np.array_equal(a.value, b.value, equal_nan=a.value.dtype.kind == "f")
-    return alike and (a.where is None or np.array_equal(a.where, b.where))
+    return alike and (a.where is None or b.where is None or np.array_equal(a.where, b.where))
 
 
-def _row(v: Value, turn: int, length: int) -> Value:
+def _row(v: Abstract, turn: int, length: int) -> Abstract:
     """One row of a sequence."""
     pattern = None
     if v.pattern is not None:
@@ -615,17 +623,32 @@ def _row(v: Value, turn: int, length: int) -> Value:
     known = None
     if v.known is not None:
         known = Known(v.known.value[turn], None if v.known.where is None else v.known.where[turn])
-    return Value(pattern, known)
+    return Abstract(pattern, known)
 
 
-def _any_row(v: Value, x: Tensor) -> Pattern | None:
+def _stacked(rows: Sequence[Abstract], row: Tensor) -> Abstract:
+    """The rows of a result."""
+    shape = _shape(row)
+    pattern = chained([v.pattern for v in rows], [math.prod(shape)] * len(rows))
+    if all(v.known is None for v in rows):
+        return Abstract(pattern)
+    unknown = Known(np.zeros(shape, row.dtype), np.zeros(shape, bool))
+    known = [unknown if v.known is None else v.known for v in rows]
+    value = np.stack([k.value for k in known])
+    if all(k.where is None for k in known):
+        return Abstract(pattern, Known(value))
+    masks = [np.broadcast_to(True if k.where is None else k.where, shape) for k in known]
+    return Abstract(pattern, Known(value, np.stack(masks)))
+
+
+def _any_row(v: Abstract, x: Tensor) -> Pattern | None:
     """The pattern of a row that may be any of a sequence's."""
     if v.pattern is None:
         return None
     return _united(v.pattern, _shape(x), (0,))
 
 
-_RULES: dict[str, Callable[[_Walk, Node, Values], Any]] = {
+_RULES: dict[str, Callable[[_PatternWalk, Node, Abstracts], Abstracts]] = {
     "elementwise": _elementwise,
     "view": _moved,
     "write": _written,

@@ -100,7 +100,7 @@ def _beside(structure: Any, values: Any) -> list[tuple[Any, Any]] | None:
         same = isinstance(values, (list, tuple)) and len(values) == len(structure)
         return list(zip(structure, values, strict=True)) if same else None
     if isinstance(structure, nests.Parted):
-        return structure.beside(values)
+        return structure.__beside__(values)
     if not is_dataclass(structure) or type(values) is not type(structure):
         return None
     return [(getattr(structure, f.name), getattr(values, f.name)) for f in fields(structure) if f.init]
@@ -116,7 +116,7 @@ def filled(structure: Any, given: Any, results: Iterator[Any]) -> Any:
     if all(part is before for part, (_, before) in zip(parts, pairs, strict=True)):
         return given
     if isinstance(structure, nests.Parted):
-        return structure.with_parts(parts)
+        return structure.__with__(parts)
     if isinstance(given, list):
         given[:] = parts
     elif isinstance(given, MutableMapping):

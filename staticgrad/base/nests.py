@@ -17,15 +17,16 @@ from staticgrad.base.errors import GraphError
 
 
 class Parted:
-    """A value of this package that is a nest of some of its attributes: ``parts`` names them."""
+    """A value of this package that is a nest of some of its attributes: ``__parts__`` names them. To its users these
+    names are none of its own."""
 
-    parts: ClassVar[tuple[str, ...]] = ()
+    __parts__: ClassVar[tuple[str, ...]] = ()
 
-    def with_parts(self, parts: Sequence[Any]) -> Any:
-        """What it is over other parts."""
+    def __with__(self, parts: Sequence[Any]) -> Any:
+        """The same kind of value over other parts."""
         raise NotImplementedError
 
-    def beside(self, given: Any) -> list[tuple[Any, Any]] | None:
+    def __beside__(self, given: Any) -> list[tuple[Any, Any]] | None:
         """Each part with what stands for it in ``given``, into which results are to be written; None: it is no such
         value."""
         raise NotImplementedError
@@ -47,7 +48,7 @@ def children(nest: Any) -> Sequence[Any] | None:
     if is_dataclass(nest) and not isinstance(nest, type):
         return tuple(getattr(nest, f.name) for f in fields(nest) if f.init)
     if isinstance(nest, Parted):
-        return tuple(getattr(nest, name) for name in nest.parts)
+        return tuple(getattr(nest, name) for name in nest.__parts__)
     return None
 
 
@@ -68,7 +69,7 @@ def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
         mapping: Any = type(nest)
         return mapping(zip(nest, parts, strict=True))
     if isinstance(nest, Parted):
-        return nest.with_parts(parts)
+        return nest.__with__(parts)
     names = [f.name for f in fields(nest) if f.init]
     return replace(nest, **dict(zip(names, parts, strict=True)))
 
@@ -101,7 +102,7 @@ def paths(nest: Any) -> list[str]:
     elif nest is None or (isinstance(nest, (tuple, list)) and not hasattr(nest, "_fields")):
         places = [f"[{i}]" for i in range(len(parts))]
     else:
-        names = nest.parts if isinstance(nest, Parted) else getattr(nest, "_fields", None)
+        names = nest.__parts__ if isinstance(nest, Parted) else getattr(nest, "_fields", None)
         names = names or [f.name for f in fields(nest) if f.init]
         places = [f".{name}" for name in names]
     return [place + inner for place, part in zip(places, parts, strict=True) for inner in paths(part)]

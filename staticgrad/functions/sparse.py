@@ -1,10 +1,11 @@
 """Sparse derivatives: ``sg.sparse_jacobian``, ``sg.sparse_hessian``, ``sg.sparsity``.
 
 Input: tensors of a graph, of known sizes. Output: the derivative as a program that computes its elements and no zeros.
-All but the values is known when it is declared: a tangent is pushed through the graph once, in a continuation of it that
-is thrown away, and the pattern of the result by the tangent is the derivative's (``compiler/autodiff/sparsity.py``).
-Columns, or rows, that no row (column) meets twice get one colour (``coloring.py``). One derivation, vectorised over the
-colours, computes the sums of the columns of each; every element stands alone in one of them, and is read from there.
+All but the values is known when it is declared: a tangent is pushed through the graph once, in a continuation of it
+that is thrown away, and the pattern of the result by the tangent is the derivative's. Columns, or rows, that no row
+(column) meets twice get one colour. One derivation, vectorised over the colours, computes the sums of the columns of
+each; every element stands alone in one of them, and is read from there. Patterns and colours are the compiler's
+(``sparsity.py`` and ``coloring.py`` of its derivatives).
 
 Curtis, Powell and Reid, "On the Estimation of Sparse Jacobian Matrices" (1974); Powell and Toint, "On the Estimation of
 Sparse Hessian Matrices" (1979).
@@ -13,21 +14,21 @@ Sparse Hessian Matrices" (1979).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from staticgrad.base.errors import GraphError
 from staticgrad.base.reach import reach
-from staticgrad.compiler.autodiff.batching import vmap
+from staticgrad.compiler.autodiff.batching import Examples, vmap
 from staticgrad.compiler.autodiff.coloring import Coloring, columns_colored, fewest, symmetric_colored
 from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.compiler.autodiff.patterns import Pattern
 from staticgrad.compiler.autodiff.reverse import gradients, one_graph, tensor_list
 from staticgrad.compiler.autodiff.sparsity import patterns_of
 from staticgrad.compiler.regions.region import Region
-from staticgrad.graph.graph import Derivation, Graph, Tensor
+from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.graph.scopes import isolated
 from staticgrad.graph.sparse import SparseTensor, made_of
@@ -36,15 +37,15 @@ from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 Derivative = Callable[[Tensor], Tensor]  # in a direction
 
 
-class Places(NamedTuple):
-    """Where a matrix may differ from zero, in CSR order: int64 arrays of one length."""
+class SparsePlaces(NamedTuple):
+    """The places at which a matrix may differ from zero, in CSR order: int64 arrays of one length."""
 
     rows: Array
     cols: Array
 
 
-def sparsity(y: Any, x: Any) -> Places:
-    """Where the Jacobian of ``y`` by ``x`` may differ from zero, with elements counted in row-major order.
+def sparsity(y: Any, x: Any) -> SparsePlaces:
+    """The places at which the Jacobian of ``y`` by ``x`` may differ from zero, elements counted in row-major order.
 
     Args:
         y, x: floating tensors of sizes that are known when declared.
@@ -63,7 +64,9 @@ def sparsity(y: Any, x: Any) -> Places:
     output, variable = _lone(y, "sparsity: y"), _lone(x, "sparsity: x")
     graph = one_graph([output, variable], "sparsity")
     with graph, isolated():
-        return Places(*_Ahead(graph, variable, lambda t: jvp([output], [variable], [t])[0]).pattern.pairs())
+        return SparsePlaces(
+            *_OneDirection(graph, variable, lambda t: jvp([output], [variable], [t])[0]).pattern.pairs()
+        )
 
 
 def sparse_jacobian(y: Any, x: Any) -> SparseTensor:
@@ -105,13 +108,13 @@ def sparse_jacobian(y: Any, x: Any) -> SparseTensor:
             (found,) = gradients([output], [variable], [ct], unconnected_gradients="zero")
             return found
 
-        ahead = _Ahead(graph, variable, forward)
+        ahead = _OneDirection(graph, variable, forward)
         rows, cols = ahead.pattern.pairs()
         shape = (_size(output), _size(variable))
         by_rows = None
         if not ahead.is_watched and fewest(cols, shape[1]) < fewest(rows, shape[0]):
             by_rows = columns_colored(cols, rows, shape[::-1])
-            back = _Ahead(graph, output, reverse)
+            back = _OneDirection(graph, output, reverse)
             ahead_least, back_least = fewest(rows, shape[0]) * ahead.work, by_rows.count * back.work
             if back_least <= ahead_least:
                 return _read(by_rows, output, reverse, rows, cols, shape, "reverse")
@@ -159,63 +162,68 @@ def sparse_hessian(y: Any, x: Any) -> SparseTensor:
             return jvp([slope], [variable], [t])[0]
 
         size = _size(variable)
-        rows, cols = _symmetric(_Ahead(graph, variable, product).pattern)
+        rows, cols = _symmetric(_OneDirection(graph, variable, product).pattern)
         coloring = symmetric_colored(rows, cols, size)
         return _read(coloring, variable, product, rows, cols, (size, size), "forward over reverse")
 
 
-class _Ahead:
+class _OneDirection:
     """A derivative in one direction, declared in a continuation of the graph: its pattern by the direction, and the
     elements that its ops read and write for it.
 
     Attributes:
+        nodes: those that the result needs.
         pattern: by the elements of the direction.
+        vague: the nodes of which values decide what depends on what, once the pattern is known.
         work: a measure of the time that one direction takes.
         is_watched: whether a hook or a kept gradient sees each gradient on the way.
     """
 
     def __init__(self, graph: Graph, like: Tensor, derivative: Derivative) -> None:
-        trace = Derivation(graph)
+        trace = Examples(graph, 1).trace
+        first = len(trace.nodes)
         with trace, isolated():
             direction = trace.add(PLACEHOLDER, (), SourceAttributes(like.shape, like.dtype)).outputs[0]
             self._result = derivative(direction)
         self._direction = direction
         self._trace = trace
-        self.work = _work(trace, direction, self._result)
-        self.is_watched = any(
-            z.hooks or z.retains_grad for node in trace.nodes[: trace.first] for z in node.outputs
-        )
+        self.vague: dict[Node, None] = {}
+        needed = reach([self._result.op], lambda node: [x.op for x in node.inputs])
+        self.nodes = [node for node in trace.nodes if node in needed]
+        self.work = _work(self.nodes, direction)
+        self.is_watched = any(z.hooks or z.retains_grad for node in trace.nodes[:first] for z in node.outputs)
 
     @property
     def pattern(self) -> Pattern:
-        """Which elements of the result depend on which of the direction."""
-        (found,) = patterns_of(Region(self._trace, (self._direction,), (self._result,)), self._direction)
+        """The elements of the direction that each element of the result depends on."""
+        region = Region(self._trace, (self._direction,), (self._result,))
+        (found,) = patterns_of(region, self._direction, self.vague)
         if found is not None:
             return found
         size = _size(self._result)
         return Pattern(np.zeros(size, np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64), _size(self._direction))
 
 
-def _work(trace: Derivation, direction: Tensor, result: Tensor) -> int:
-    needed = reach([result.op], lambda node: [x.op for x in node.inputs])
+def _work(nodes: Sequence[Node], direction: Tensor) -> int:
+    """The elements that those of ``nodes`` read and write which depend on a direction."""
     found = {direction}
     total = 0
-    for node in trace.nodes[trace.first :]:
-        if node in needed and any(x in found for x in node.inputs):
+    for node in nodes:
+        if any(x in found for x in node.inputs):
             found.update(node.outputs)
             total += sum(_elements(x) for x in (*node.inputs, *node.outputs))
     return max(total, 1)
 
 
 def _elements(x: Tensor) -> int:
-    return math.prod(int(size) for size in x.shape) if x.type.static else 1  # type: ignore[misc]
+    return math.prod(map(int, x.shape)) if x.type.static else 1
 
 
-def _symmetric(pattern: Pattern) -> Places:
+def _symmetric(pattern: Pattern) -> SparsePlaces:
     """The places of a pattern and those across the diagonal, in CSR order."""
     rows, cols = pattern.pairs()
     keys = np.union1d(rows * pattern.width + cols, cols * pattern.width + rows)
-    return Places(*np.divmod(keys, max(pattern.width, 1)))
+    return SparsePlaces(*np.divmod(keys, max(pattern.width, 1)))
 
 
 def _read(
@@ -253,4 +261,4 @@ def _size(x: Tensor) -> int:
             f"sparse derivatives: expected sizes that are known when declared, actual {x.name!r} {x.type}",
             source=x.source,
         )
-    return math.prod(int(size) for size in x.shape)  # type: ignore[misc]
+    return math.prod(map(int, x.shape))

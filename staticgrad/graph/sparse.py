@@ -52,7 +52,7 @@ class SparseTensor(Parted):
         mode: ``"forward"``, ``"reverse"``, or for a Hessian ``"forward over reverse"``.
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("values",)
+    __parts__: ClassVar[tuple[str, ...]] = ("values",)
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class SparseTensor(Parted):
     def todense(self) -> Tensor:
         """The matrix with its zeros, a tensor of its shape."""
         if self.values.ndim != 1:
-            raise GraphError(f"todense: expected the values of one matrix, actual {self.values.name!r} {self.values.type}",
-                             source=self.values.source)  # fmt: skip
+            actual = f"{self.values.name!r} {self.values.type}"
+            raise GraphError(f"todense: expected the values of one matrix, actual {actual}", source=self.values.source)
         with self.values.graph:
             size = self.shape[0] * self.shape[1]
             places = FUNCTIONS.constant(self.rows * self.shape[1] + self.cols)
@@ -96,18 +96,16 @@ class SparseTensor(Parted):
         it. Their values alone are computed where nothing reads the others."""
         kept = np.flatnonzero(self.rows >= self.cols)
         source, numbers = self._read or (self.values, np.arange(self.nnz))
-        return made_of(
-            source, numbers[kept], self.rows[kept], self.cols[kept], self.shape, self.colors, self.mode
-        )
+        return made_of(source, numbers[kept], self.rows[kept], self.cols[kept], self.shape, self.colors, self.mode)
 
-    def with_parts(self, parts: Sequence[Any]) -> Any:
+    def __with__(self, parts: Sequence[Any]) -> Any:
         (values,) = parts
         if isinstance(values, np.ndarray):
             return self._fetched(values)
         read = self._read if values is self.values else None
         return SparseTensor(values, self.rows, self.cols, self.shape, self.colors, self.mode, read)
 
-    def beside(self, given: Any) -> list[tuple[Any, Any]] | None:
+    def __beside__(self, given: Any) -> list[tuple[Any, Any]] | None:
         if isinstance(given, SparseArray):
             return [(self.values, given.values)]
         if getattr(given, "format", None) == "csr":
@@ -123,7 +121,7 @@ class SparseTensor(Parted):
 
     @functools.cached_property
     def indptr(self) -> Array:
-        """Where each row begins and the last one ends, int64 (shape[0] + 1,)."""
+        """The number of the first element of each row, and the number of all, int64 (shape[0] + 1,)."""
         return np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.shape[0]))]).astype(np.int64)
 
     @functools.cached_property
