@@ -157,6 +157,9 @@ class _PatternWalk:
 # -- what is known ----------------------------------------------------------------------------------------------------
 
 
+_FILLED = ("pad", "window")  # have elements that are known whatever their operand is
+
+
 def _known(node: Node, operands: Sequence[Known | None]) -> Sequence[Known | None]:
     """The known elements of a node's results, of which none varies."""
     nothing = [None] * len(node.outputs)
@@ -167,7 +170,7 @@ def _known(node: Node, operands: Sequence[Known | None]) -> Sequence[Known | Non
         return [Known(np.asarray(op.reference(node.attrs)))] if op.rematerializable else nothing
     if op.elementwise:
         return [_known_elements(node, operands)]
-    if not operands or all(k is None for k in operands):
+    if not operands or (all(k is None for k in operands) and op.name not in _FILLED):
         return nothing
     masks = [np.zeros((), bool) if k is None else k.where for k in operands]
     partly = any(mask is not None for mask in masks)

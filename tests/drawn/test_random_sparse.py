@@ -24,16 +24,17 @@ from staticgrad.graph.graph import Tensor
 from staticgrad.ops.control.bodies import bodies_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
-COUNT = int(os.environ.pop("STATICGRAD_RANDOM_SPARSE", "1200"))
+COUNT = int(os.environ.pop("STATICGRAD_RANDOM_SPARSE", "390"))
 CHUNK = 10
-PARTS = 4  # one of so many chunks is tried by each commit
-MOST_ROWS, MOST_COLUMNS, MOST_SQUARED = 400, 200, 40
+PARTS = 3  # one of so many chunks is tried by each commit
+MOST_ROWS, MOST_COLUMNS, MOST_SQUARED = 200, 100, 25
 POINTS = 4
+MOST_LOOSE = 3  # derivatives of one chunk, of about 20, that have an element which is zero at all points
 # Values decide whether what these give depends on an operand, so an element may be zero at all points that are tried.
 KINKS = {
     "where", "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "sign", "isnan", "max", "min",
     "cumulative_max", "cumulative_min", "floor", "signbit", "hardtanh", "hardsigmoid", "hardswish", "relu", "clip",
-    "cond",
+    "cond", "random_uniform",
 }  # fmt: skip
 # Second derivatives that are refused.
 REFUSED = "derived by a"
@@ -54,7 +55,7 @@ def pairs_of(case: RandomGraph) -> list[tuple[Tensor, Tensor]]:
     """What is derived, by what."""
     ys = [y for y in case.results if y.dtype == sg.float64 and 0 < y.size <= MOST_ROWS and y.requires_grad]
     xs = [x for x in case.leaves if x.dtype == sg.float64 and 0 < x.size <= MOST_COLUMNS]
-    return [(y, x) for y in ys[:3] for x in xs[:2]]
+    return [(y, x) for y in ys[:2] for x in xs[:1]]
 
 
 def run(case: RandomGraph, fetches: Any, feeds: dict[Tensor, Array]) -> Any:
@@ -85,7 +86,7 @@ def test_sparse_derivatives_of_drawn_programs_equal_dense_ones(start: int, monke
         with case.graph:
             pairs = pairs_of(case)
             matrices = [(sg.sparse_jacobian(y, x), sg.jacobian(y, x)) for y, x in pairs]
-            matrices += hessians(case, [x for _, x in pairs[:1] if x.size <= MOST_SQUARED])
+            matrices += hessians(case, [x for _, x in pairs[:1] if x.size <= MOST_SQUARED and seed % 2])
         found = run(case, [(sparse.values, dense) for sparse, dense in matrices], case.feeds)
         for (sparse, _), (values, dense) in zip(matrices, found, strict=True):
             check(sparse, values, dense.reshape(sparse.shape), f"seed {seed}")
@@ -124,14 +125,16 @@ def names_in(nodes: Any) -> set[str]:
 @pytest.mark.filterwarnings("ignore::staticgrad.errors.PromotionWarning")
 @pytest.mark.parametrize("start", rotating(chunks(100_000), PARTS))
 def test_patterns_of_drawn_programs_are_exact(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no value decides, an element of the pattern differs from zero at one of some points; all but few do: terms
-    may cancel, and functions reach limits, where their slopes are zero."""
+    """Where no value decides, each element of the pattern differs from zero at one of some points. In few programs some
+    do not: terms cancel (``x - x``, softmax over one class), or a function is at a limit, where its slope is zero."""
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
-    kept = differing = 0
+    loose = []
     for seed in range(start, start + CHUNK):
         case = drawn(seed)
         with case.graph:
             for y, x in pairs_of(case):
+                if x not in case.feeds:  # a variable, which has one value
+                    continue
 
                 def tangent(t: Tensor, y: Tensor = y, x: Tensor = x) -> Tensor:
                     return jvp([y], [x], [t])[0]
@@ -147,8 +150,6 @@ def test_patterns_of_drawn_programs_are_exact(start: int, monkeypatch: pytest.Mo
                         seen |= run(case, dense, feeds).reshape(seen.shape) != 0
                     except sg.StaticGradError:  # a check failed
                         continue
-                kept += len(rows)
-                differing += np.count_nonzero(seen[rows, cols])
-                if np.count_nonzero(seen[rows, cols]) < len(rows):
-                    print("LOOSE", seed, y, x, len(rows), np.count_nonzero(seen[rows, cols]))
-    assert differing >= 0.99 * kept
+                if not seen[rows, cols].all():
+                    loose.append(f"seed {seed}: {y} by {x}, {len(rows)} kept, {np.count_nonzero(seen)} found")
+    assert len(loose) <= MOST_LOOSE, loose
