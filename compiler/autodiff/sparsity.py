@@ -191,9 +191,8 @@ def _known(node: Node, operands: Sequence[Known | None]) -> Sequence[Known | Non
         kept = mask.all(axis=node.attrs.axes)
         return [Known(arrays[0], kept.reshape(arrays[0].shape))]
     every = [np.broadcast_to(True if mask is None else mask, shape) for mask, shape in zip(masks, shapes, strict=True)]
-    numbers = _numbers(node, shapes)
-    flat = np.concatenate([mask.ravel() for mask in every])
-    return [Known(arrays[0], np.where(numbers < 0, True, flat[numbers]))]
+    flat = np.concatenate([*(mask.ravel() for mask in every), [True]])  # the last is that of number -1
+    return [Known(arrays[0], flat[_numbers(node, shapes)])]
 
 
 def _known_elements(node: Node, operands: Sequence[Known | None]) -> Known | None:

@@ -24,7 +24,7 @@ from staticgrad.base.reach import reach
 from staticgrad.compiler.autodiff.batching import Examples, vmap
 from staticgrad.compiler.autodiff.coloring import Coloring, columns_colored, fewest, symmetric_colored
 from staticgrad.compiler.autodiff.forward import jvp
-from staticgrad.compiler.autodiff.patterns import Pattern
+from staticgrad.compiler.autodiff.patterns import Pattern, from_pairs
 from staticgrad.compiler.autodiff.reverse import gradients, one_graph, tensor_list
 from staticgrad.compiler.autodiff.sparsity import patterns_of
 from staticgrad.compiler.regions.region import Region
@@ -222,8 +222,8 @@ def _elements(x: Tensor) -> int:
 def _symmetric(pattern: Pattern) -> SparsePlaces:
     """The places of a pattern and those across the diagonal, in CSR order."""
     rows, cols = pattern.pairs()
-    keys = np.union1d(rows * pattern.width + cols, cols * pattern.width + rows)
-    return SparsePlaces(*np.divmod(keys, max(pattern.width, 1)))
+    both = np.concatenate([rows, cols]), np.concatenate([cols, rows])
+    return SparsePlaces(*from_pairs(*both, pattern.width, pattern.width).pairs())
 
 
 def _read(

@@ -95,6 +95,8 @@ EXACT: dict[str, tuple[Function, tuple[int, ...]]] = {
     "powers": (lambda x: x ** np.array([0.0, 1.0, 2.0, 3.0]), (4,)),
     "views": (lambda x: sg.permute_dims(sg.reshape(x, (2, 3, 2)), (2, 0, 1))[:, ::-1, 1:], (3, 4)),
     "pads": (lambda x: sg.pad(x, ((1, 2), (0, 1)), value=3.0, interior=(1, 0)), (3, 2)),
+    "pad of nothing": (lambda x: sg.pad(x[:0], ((1, 2),)) * x, (3,)),
+    "zeros that a pad puts in": (lambda x: sg.pad(x[1:], ((1, 0),)) * x[::-1], (4,)),
     "pad reflect": (lambda x: sg.pad(x, 2, mode="reflect"), (4,)),
     "pad wrap": (lambda x: sg.pad(x, 3, mode="wrap") * 2.0, (4,)),
     "concat": (lambda x: sg.concat([x, np.ones((2, 1)), x * x], 1), (2, 2)),
