@@ -10,8 +10,8 @@
     plan kernels kernels         -> how each is run              (steps/planning.py)
     schedule     steps           -> steps in order               (program/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
-    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py); else once more from the passes on,
-                                    with loops that keep less       (passes/rewind.py)
+    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py), or all from the passes on once
+                                    more with loops that keep less (passes/rewind.py)
     place        live intervals  -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 

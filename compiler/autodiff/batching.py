@@ -452,7 +452,9 @@ def _turns(
 
     init = [b.all(v) if flag else v.tensor for v, flag in zip(operands[:count], varying, strict=False)]
     rows = [FUNCTIONS.moveaxis(v.tensor, 1, 0) if v.batched else v.tensor for v in operands[count:end]]
-    last, made = FUNCTIONS.scan(turn, tuple(init), tuple(rows), length=attrs.length, reverse=attrs.reverse)
+    last, made = FUNCTIONS.scan(
+        turn, tuple(init), tuple(rows), length=attrs.length, reverse=attrs.reverse, checkpoint=attrs.checkpoint
+    )
     results = [FUNCTIONS.moveaxis(y, 1, 0) if flag else y for y, flag in zip(made, stacked, strict=True)]
     return (
         [_BatchedValue(y, flag) for y, flag in zip(last, varying, strict=False)],
@@ -505,7 +507,9 @@ def _while(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequen
 
     init = [b.all(v) if flag else v.tensor for v, flag in zip(operands[:count], varying, strict=False)]
     taken = FUNCTIONS.zeros((b.size,) if apart else (), dtype=int64)
-    taken, *last = FUNCTIONS.while_loop(goes_on, turn, (taken, *init), max_steps=attrs.length)
+    taken, *last = FUNCTIONS.while_loop(
+        goes_on, turn, (taken, *init), max_steps=attrs.length, checkpoint=attrs.checkpoint
+    )
     return [*(_BatchedValue(x, flag) for x, flag in zip(last, varying, strict=False)), _BatchedValue(taken, apart)]
 
 

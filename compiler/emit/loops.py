@@ -20,6 +20,7 @@ from staticgrad.compiler.program.slots import FeedSlot, FetchSlot
 from staticgrad.compiler.program.step import Branch, Loop, Part, Rewind, Step, lent_slots
 
 Address = Callable[[int], Value]  # of an operand, by its number
+Table = dict[int, Value]  # by the number of a feed or fetch of a part, its place in the table of pointers
 
 
 class LoopWriter:
@@ -43,11 +44,13 @@ class LoopWriter:
 
     # -- both -------------------------------------------------------------------------------------------------------
 
-    def _tables(self, step: Loop | Rewind | Branch, part: Part, table: int) -> tuple[dict[int, Value], dict[int, Value]]:
+    def _tables(
+        self, step: Loop | Rewind | Branch, part: Part, table: int
+    ) -> tuple[dict[int, Value], dict[int, Value]]:
         """The places in a part's table of its feeds and fetches, by number; what is lent is put into its place."""
         lent = {slot: step.inputs + step.outputs + i for i, slot in enumerate(lent_slots(step.parts))}
-        feeds: dict[int, Value] = {}
-        fetches: dict[int, Value] = {}
+        feeds: Table = {}
+        fetches: Table = {}
         for number, slot in enumerate(part.slots):
             place = self.place(table + self.f.target.isa.pointer_bytes * number)
             if isinstance(slot, FeedSlot):
@@ -121,7 +124,7 @@ class LoopWriter:
         f.block(done)
         self._end(step, feeds)
 
-    def _note(self, step: Loop, feeds: dict[int, Value]) -> None:
+    def _note(self, step: Loop, feeds: Table) -> None:
         """Take snapshots if they are due before this turn."""
         if not step.kept:
             return
@@ -158,7 +161,7 @@ class LoopWriter:
             return self.f.load("i64", self.operand(0))
         return None if step.length is None else self.f.int64(step.length)
 
-    def _start(self, step: Loop, feeds: dict[int, Value], fetches: dict[int, Value], first: Value) -> None:
+    def _start(self, step: Loop, feeds: Table, fetches: Table, first: Value) -> None:
         f = self.f
         f.store(first, self.place(step.turn))
         f.store(integer(0), self.place(step.taken))
@@ -189,7 +192,7 @@ class LoopWriter:
     def _row(self, base: Value, number: Value, row: int) -> Value:
         return self.f.offset(base, self.f.binary("mul", self.f.index(number), self.f.index(row)), "i8")
 
-    def _start_condition(self, step: Loop) -> dict[int, Value] | None:
+    def _start_condition(self, step: Loop) -> Table | None:
         """The places of the condition's feeds; all but the carries are set."""
         if step.condition is None:
             return None
@@ -202,7 +205,7 @@ class LoopWriter:
             f.store(self.operand(step.inputs - step.captured + i), feeds[skip + i])
         return feeds
 
-    def _advance(self, step: Loop, feeds: dict[int, Value], fetches: dict[int, Value]) -> None:
+    def _advance(self, step: Loop, feeds: Table, fetches: Table) -> None:
         f, by = self.f, -1 if step.reverse else 1
         for place, change in ((step.turn, by), (step.taken, 1)):
             counter = self.place(place)
@@ -213,7 +216,7 @@ class LoopWriter:
         for pointer, row in moving:
             f.store(f.offset(f.load("ptr", pointer), f.index(by * row), "i8"), pointer)
 
-    def _swap(self, step: Loop | Rewind, feeds: dict[int, Value], fetches: dict[int, Value]) -> None:
+    def _swap(self, step: Loop | Rewind, feeds: Table, fetches: Table) -> None:
         """Let the next turn read the carries that this one wrote."""
         f = self.f
         for j in range(len(step.carries)):
@@ -222,15 +225,14 @@ class LoopWriter:
             f.store(written, feeds[1 + j])
             f.store(written, free)
 
-    def _end(self, step: Loop, feeds: dict[int, Value]) -> None:
+    def _end(self, step: Loop, feeds: Table) -> None:
         f = self.f
         if not self._is_exact(step) or step.length == 0:
             self._hand_out(step, feeds)
         if step.condition is not None:
             f.store(f.load("i64", self.place(step.taken)), self.operand(step.inputs + len(step.carries)))
 
-
-    def _hand_out(self, step: Loop | Rewind, feeds: dict[int, Value]) -> None:
+    def _hand_out(self, step: Loop | Rewind, feeds: Table) -> None:
         """Move the last carries to where they are handed out."""
         f = self.f
         for j, nbytes in enumerate(map(f.index, step.carries)):
@@ -262,7 +264,7 @@ class LoopWriter:
         ends = self._table("ends", np.append(plan.ends, np.int32(0)))
         f.store(f.binary("sub", turns, integer(1)), self.place(step.goal))
 
-        def turn_to(turn: Value, table: dict[int, Value], first: int) -> Value:
+        def turn_to(turn: Value, table: Table, first: int) -> Value:
             number = turn if step.reverse else f.binary("sub", f.binary("sub", turns, integer(1)), turn)
             f.store(number, self.place(step.turn))
             for i, row in enumerate(step.sequences):
@@ -334,9 +336,9 @@ class LoopWriter:
         goal: Value,
         ends: Value,
         slots: Sequence[Value],
-        again: dict[int, Value],
-        following: dict[int, Value],
-        turn_to: Callable[[Value, dict[int, Value], int], Value],
+        again: Table,
+        following: Table,
+        turn_to: Callable[[Value, Table, int], Value],
     ) -> None:
         """One turn of the other loop, whose states go where a snapshot of them shall be, if one shall, else to the
         spare buffer in which this turn's are not."""

@@ -17,10 +17,12 @@ Random numbers are those of the turn, and so the same each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
+from staticgrad.base.extents import OpenSizeError
 from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Size, sizes
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph.graph import Graph, Node, Tensor, get_default_graph, needed_nodes
@@ -34,6 +36,7 @@ from staticgrad.ops.control.rewinding import (
     RewoundAttributes,
     SnapshotLoopAttributes,
     fewest_slots,
+    least_repeats,
 )
 from staticgrad.ops.effects import ASSERTION, BOUNDS_CHECK, NUMERICS_CHECK, PRINT
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -45,14 +48,16 @@ Rewrite = Callable[[Body], Body]
 
 @frozen(eq=False)
 class _Pair:
-    """A loop, its sequences and captured operands, the numbers of its stacked results that are computed again, of the carries that this takes, and a body of
-    its next carries and these results without effects."""
+    """A loop, its sequences and captured operands, the numbers of its stacked results that are computed again and of
+    the carries that this takes, and a body of its next carries and these results without effects. ``snapshots`` it
+    hands out in the region that is made."""
 
     first: Node
     given: tuple[Tensor, ...]
     rows: tuple[int, ...]
     states: tuple[int, ...]
     body: Body
+    snapshots: tuple[Tensor, ...] = ()
 
     @property
     def attrs(self) -> LoopAttributes:
@@ -95,12 +100,11 @@ def levels(region: Region) -> list[Level]:
     """Levels at which the loops of a region keep fewer and fewer states."""
     turns = _longest_loop(region)
     found, slots, last = [], turns, 1
-    for repeats in range(2, turns):
-        if (fewest := fewest_slots(turns, repeats)) <= max(1, 3 * slots // 4) < slots:
-            found.append(Level(repeats, last))
-            slots, last = fewest, repeats
-        if slots == 1:
-            break
+    while slots > 1:
+        repeats = least_repeats(turns, max(1, 3 * slots // 4))
+        slots = fewest_slots(turns, repeats)
+        found.append(Level(repeats, last))
+        last = repeats
     return found
 
 
@@ -130,50 +134,61 @@ def rewind(region: Region, rewrite: Rewrite) -> Region:
     users, fetched = users_of(region), set(region.fetches)
     pairs: dict[Node, _Pair] = {}  # by both loops
     for node in region.graph.nodes:
-        pair = _pair(node, users, fetched) if node not in pairs else None
+        pair = _pair(node, users, fetched, pairs) if node not in pairs else None
         if pair is not None:
             pairs[node] = pair
             pairs.update((reader, pair) for y in pair.stacked for reader in users[y])
     if not pairs:
         return region
-    snapshots: dict[Node, Sequence[Tensor]] = {}
-    current: dict[Node, _Pair] = {}
+    made: dict[Node, _Pair] = {}  # by the first loops
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         pair = pairs.get(node)
         if pair is None:
             return None
         if node is not pair.first:
-            return _rewound(current[pair.first], node, inputs, snapshots[pair.first], rewrite)
-        outputs, snapshots[node] = _with_snapshots(pair, inputs)
-        begin = pair.attrs.counted + pair.attrs.carries
-        current[node] = replace(pair, given=inputs[begin:])
+            return _rewound(made[pair.first], node, inputs, rewrite)
+        outputs, made[node] = _with_snapshots(pair, inputs)
         return outputs
 
     return dce(rebuild(region, visit))
 
 
-def _pair(node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor]) -> _Pair | None:
-    """The pairs of loops of which a node is the first; None if it is of none."""
+def _pair(node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor], others: Container[Node]) -> _Pair | None:
+    """The pairs of loops of which a node is the first; None if it is of none. Loops of ``others`` are of another."""
     attrs = node.attrs
     if not isinstance(attrs, LoopAttributes) or isinstance(attrs, SnapshotLoopAttributes):
         return None
-    if attrs.checkpoint is None or not isinstance(attrs.length, int) or attrs.length < 2:
+    if attrs.checkpoint is None or attrs.length is None:
         return None
-    stacked = node.outputs[attrs.first_result :]
-    rows = [k for k, y in enumerate(stacked) if y not in fetched and users[y]]
-    rows = [k for k in rows if all(_reads_backwards(reader, stacked[k], node) for reader in users[stacked[k]])]
+
+    def is_again(y: Tensor) -> bool:
+        readers = users[y] if y not in fetched else ()
+        return bool(readers) and all(x not in others and _reads_backwards(x, y, node) for x in readers)
+
+    rows = [k for k, y in enumerate(node.outputs[attrs.first_result :]) if is_again(y)]
     if not rows:
         return None
+    turns = _known(node, attrs.length)
     body = _silent(attrs.body)
     states = _states(body, attrs.carries, rows)
     if any(n.op.effect for n in needed_nodes(_fetches(body, states, [attrs.carries + k for k in rows]), ())):
         return None
     kept = sum(body.feeds[1 + j].type.nbytes for j in states)
-    if attrs.length * sum(body.fetches[attrs.carries + k].type.nbytes for k in rows) <= attrs.checkpoint * kept:
+    if turns * sum(body.fetches[attrs.carries + k].type.nbytes for k in rows) <= min(attrs.checkpoint, turns) * kept:
         return None
     given = node.inputs[attrs.counted + attrs.carries :]
     return _Pair(node, given, tuple(rows), states, body)
+
+
+def _known(node: Node, length: Size) -> int:
+    """The number of turns of a loop, which has to be known, as the schedule follows from it."""
+    (turns,) = sizes((length,))
+    try:
+        return int(turns)
+    except OpenSizeError as error:
+        error.asked_by(node.name, node.source)
+        raise
 
 
 def _reads_backwards(reader: Node, stacked: Tensor, first: Node) -> bool:
@@ -218,8 +233,8 @@ def _fetches(body: Body, *numbers: Sequence[int]) -> list[Tensor]:
     return [body.fetches[i] for group in numbers for i in group]
 
 
-def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], Sequence[Tensor]]:
-    """The results of the first loop, zeros for those that are no longer stacked, and its snapshots."""
+def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], _Pair]:
+    """The results of the first loop, zeros for those that are no longer stacked, and the pair in the new region."""
     attrs, first = pair.attrs, pair.attrs.first_result
     left = [i for i in range(len(attrs.body.fetches)) if i - attrs.carries not in pair.rows]
     old = attrs.body
@@ -234,12 +249,11 @@ def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tenso
     found = iter(outputs[:split])
     again = {first + k for k in pair.rows}
     results = [o.zeros_like(y) if i in again else next(found) for i, y in enumerate(pair.first.outputs)]
-    return results, outputs[split:]
+    given = inputs[attrs.counted + attrs.carries :]
+    return results, replace(pair, given=given, snapshots=tuple(outputs[split:]))
 
 
-def _rewound(
-    pair: _Pair, node: Node, inputs: tuple[Tensor, ...], snapshots: Sequence[Tensor], rewrite: Rewrite
-) -> Sequence[Tensor]:
+def _rewound(pair: _Pair, node: Node, inputs: tuple[Tensor, ...], rewrite: Rewrite) -> Sequence[Tensor]:
     """The results of a loop that reads stacked results, by one that reads snapshots."""
     attrs: LoopAttributes = node.attrs
     first, stacked = pair.attrs, pair.stacked
@@ -251,7 +265,9 @@ def _rewound(
     carries = [_parameter(graph, x) for x in attrs.body.feeds[1 : 1 + attrs.carries]]
     states = [_parameter(graph, pair.body.feeds[1 + j]) for j in pair.states]
     tensors = dict(zip(attrs.body.feeds, [turn, *carries], strict=False))
-    known = dict(zip([pair.body.feeds[0], *(pair.body.feeds[1 + j] for j in pair.states)], [turn, *states], strict=True))
+    known = dict(
+        zip([pair.body.feeds[0], *(pair.body.feeds[1 + j] for j in pair.states)], [turn, *states], strict=True)
+    )
     needed = needed_nodes(_fetches(pair.body, pair.states, tuple(stacked.values())), ())
     rows: dict[Tensor, Tensor] = {}  # by what is read, the parameters that stand for it
     captured: dict[Tensor, Tensor] = {}
@@ -275,7 +291,7 @@ def _rewound(
         rewrite(body), rewrite(advance), attrs.carries, len(states), len(rows), attrs.length, first.checkpoint or 1,
         attrs.reverse, attrs.counted,
     )  # fmt: skip
-    operands = [*inputs[:middle], *snapshots, *rows, *captured]
+    operands = [*inputs[:middle], *pair.snapshots, *rows, *captured]
     return get_default_graph().add(REWOUND, operands, new, name=node.name).outputs
 
 

@@ -60,9 +60,7 @@ def sums(region: Region) -> Region:
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         attrs = node.attrs
-        if not isinstance(attrs, LoopAttributes) or attrs.condition is not None or attrs.counted or not attrs.length:
-            return None
-        if attrs.checkpoint is not None:
+        if not isinstance(attrs, LoopAttributes) or attrs.ends_early or not attrs.length or attrs.checkpoint:
             return None
         return _Rewriter(node, inputs).outputs()
 

@@ -253,9 +253,9 @@ class Rewind:
     from snapshots. ``carries``, ``states``, ``sequences`` and ``results`` are the bytes of each, of one row for the
     latter two. ``owns``: it has the snapshots in the memory in which they came, else in a copy.
 
-    Places in scratch memory: a table for each part, the words ``turn`` (the number of the row), ``at`` and ``goal`` (the
-    turns in the order of the other loop whose state is at hand, and is wanted), ``top`` (the snapshot that was taken
-    last), a word for the turn of each snapshot, for each carry one that points at the buffer that is free, spare
+    Places in scratch memory: a table for each part, the words ``turn`` (the number of the row), ``at`` and ``goal``
+    (the turns, in the order of the other loop, whose state is at hand and is wanted), ``top`` (the snapshot that was
+    taken last), a word for the turn of each snapshot, for each carry one that points at the buffer that is free, spare
     buffers (two for each state), copies of the snapshots, and an arena for both parts.
     """
 
@@ -344,8 +344,8 @@ class Rewind:
         most = "at most " if self.counted else ""
         plan = self.schedule
         return (
-            f"rewound loop of {most}{self.length} turns, {plan.slots} snapshots; {plan.advances} turns run again, each at"
-            f" most {plan.repeats} times"
+            f"rewound loop of {most}{self.length} turns, {plan.slots} snapshots; {plan.advances} turns run again, each"
+            f" at most {plan.repeats} times"
         )
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -61,7 +61,7 @@ class Schedule:
     @property
     def repeats(self) -> int:
         last = self.turns - 1 - self.starts[-1]  # turns that the forward loop takes behind its last snapshot
-        return max(_repeats(self.turns, self.slots) - 1, last) if self.advances else 0
+        return max(least_repeats(self.turns, self.slots) - 1, last) if self.advances else 0
 
 
 @functools.lru_cache(maxsize=64)
@@ -83,30 +83,45 @@ def least_advances(turns: int, slots: int) -> int:
     """T(n, c): the turns that are run to reverse ``turns`` of which the first is a snapshot."""
     if turns < 2:
         return 0
-    repeats = _repeats(turns, slots)
+    repeats = least_repeats(turns, slots)
     return repeats * turns - math.comb(slots + repeats, slots + 1)
 
 
 def fewest_slots(turns: int, repeats: int) -> int:
     """The least c with β(c, r) >= n: as many snapshots that no turn runs more than ``repeats`` times."""
-    low, high = 1, max(1, turns)
+    return _least(lambda slots: _reverse(turns, slots, repeats))
+
+
+def least_repeats(turns: int, slots: int) -> int:
+    """The least r with β(c, r) >= n: how often at most a turn runs."""
+    return _least(lambda repeats: _reverse(turns, slots, repeats))
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """The least positive number from which on something holds."""
+    low = high = 1
+    while not holds(high):
+        low, high = high + 1, 2 * high
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if math.comb(middle + repeats, repeats) >= turns else (middle + 1, high)
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return low
 
 
-def _repeats(turns: int, slots: int) -> int:
-    """The least r with β(c, r) >= n."""
-    repeats = 1
-    while math.comb(slots + repeats, slots) < turns:
-        repeats += 1
-    return repeats
+def _reverse(turns: int, slots: int, repeats: int) -> bool:
+    """True if β(c, r) >= n."""
+    less, more = sorted((slots, repeats))
+    product = 1
+    for i in range(1, less + 1):
+        product = product * (more + i) // i
+        if product >= turns:
+            return True
+    return product >= turns
 
 
 def _split(turns: int, slots: int) -> int:
     """The number of turns of the first part."""
-    repeats = _repeats(turns, slots)
+    repeats = least_repeats(turns, slots)
     return min(math.comb(slots + repeats - 1, slots), turns - math.comb(slots + repeats - 2, slots - 1))
 
 
