@@ -247,7 +247,8 @@ class Session(metaclass=hints.Answering):
                 now, else at the first call of each range of sizes.
             memory_budget: bytes that the program's arena (``exe.memory.arena_bytes``) may have, or as a float the part
                 of what it needs otherwise. Where that is less, values are computed again instead of being kept, at the
-                least cost that is found; they are the same to the bit.
+                least cost that is found, and those of loops as with ``sg.scan(…, checkpoint=…)``; they are the same to
+                the bit, save that sums over the turns of a loop may be added up in another order.
             planning_seconds: how long a better placement of the buffers may be searched for; default: not at all.
             autotune: whether the program's matrix products are timed in several blockings before it is compiled, on a
                 copy of the session's state and on feeds of random floats and zeros of other types; the fastest is taken
@@ -315,7 +316,7 @@ class Session(metaclass=hints.Answering):
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
             memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
                 part of what would be kept otherwise; where they would, as much as that takes is computed again in the
-                backward. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
+                backward, loops too. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
                 With a budget programs are compiled for the sizes of the call alone.
 
         Programs serve ranges of the sizes that were open when declared, as those of ``run`` do. Of such a tape values
