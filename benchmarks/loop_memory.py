@@ -3,9 +3,9 @@
     python benchmarks/loop_memory.py [--size N] [--turns N] [--rounds N] [--only NAMES]
 
 Two fields over time, each on N×N cells in float32: ``growth``, one of diffusion and logistic growth, and ``spots``, the
-two of Gray and Scott. The gradient of a sum of squares at the end by the first field and the coefficients is computed by
-a program that keeps what it reads of each turn, by programs with ``checkpoint=``, with ``memory_budget=``, by a scan of
-checkpointed scans, and, where JAX is installed, by ``jax.grad`` of ``lax.scan``, plain and as a scan of
+two of Gray and Scott. The gradient of a sum of squares at the end by the first field and the coefficients is computed
+by a program that keeps what it reads of each turn, by programs with ``checkpoint=``, with ``memory_budget=``, by a scan
+of checkpointed scans, and, where JAX is installed, by ``jax.grad`` of ``lax.scan``, plain and as a scan of
 ``jax.checkpoint`` over shorter scans. Memory is counted in fields: of staticgrad the arena, of JAX the temporary memory
 that XLA reports. All take turns, on one thread; times are the best of the rounds, ratios are to our plain program.
 Gradients are compared first.

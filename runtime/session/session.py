@@ -316,8 +316,8 @@ class Session(metaclass=hints.Answering):
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
             memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
                 part of what would be kept otherwise; where they would, as much as that takes is computed again in the
-                backward, loops too. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
-                With a budget programs are compiled for the sizes of the call alone.
+                backward, loops too. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least
+                is kept. With a budget programs are compiled for the sizes of the call alone.
 
         Programs serve ranges of the sizes that were open when declared, as those of ``run`` do. Of such a tape values
         are kept in the bytes of the greatest sizes.
