@@ -16,6 +16,7 @@ each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -137,7 +138,7 @@ def _dense(j: Tensor) -> Linear:
 
 
 def _size(t: TensorType) -> int:
-    return int(np.prod(t.shape, dtype=np.int64))
+    return math.prod(int(n) for n in t.shape if isinstance(n, int))
 
 
 def _traced(what: str, fn: Callable[[Any], Any], x0: Any, leaves: Sequence[Tensor], outer: Graph) -> _Equation:

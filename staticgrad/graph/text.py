@@ -228,6 +228,8 @@ class _Printer:
         attrs = node.attrs
         if not is_dataclass(attrs) or not fields(attrs):
             return ""
+        if self.whole and hasattr(attrs, "without_functions"):
+            attrs = attrs.without_functions()
         said: dict[str, Any] = {"shape": node.outputs[0].shape, "dtype": node.outputs[0].dtype} if node.outputs else {}
         shown = []
         for field in fields(attrs):

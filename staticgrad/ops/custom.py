@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from staticgrad.base import nests
@@ -34,12 +35,15 @@ OwnRule = Callable[[Primal["CustomAttributes"], Sequence[Tensor]], list[Any]]  #
 @frozen
 class CustomAttributes:
     """The user's rules for cotangents and tangents, as far as there are, the name of the function that they belong to,
-    and how many of the inputs are its results."""
+    and how many of the inputs are its results. A saved graph has the results, and no rules."""
 
     rule: OwnRule | None
     forward: OwnRule | None
     name: str
     results: int
+
+    def without_functions(self) -> CustomAttributes:
+        return replace(self, rule=None, forward=None)
 
 
 def _listed(made: Any) -> list[Any]:
@@ -111,20 +115,30 @@ def _called(
     return [g if g is None else of_width(g, x.dtype) for g, x in zip(lifted, like, strict=True)]
 
 
+def _saved(rule: OwnRule | None, node: Primal[CustomAttributes]) -> OwnRule:
+    if rule is None:
+        raise GradientError(
+            f"the derivative of {node.attrs.name!r} is a Python function, which is not saved with a graph: derive it"
+            " before it is saved",
+            source=node.outputs[0].source,
+        )
+    return rule
+
+
 def _pull_back(o: Namespace, node: Primal[CustomAttributes], *cotangents: Tensor | None) -> Sequence[Tensor | None]:
     attrs = node.attrs
-    assert attrs.rule is not None
+    rule = _saved(attrs.rule, node)
     given = [o.zeros_like(y) if ct is None else ct for y, ct in zip(node.outputs, cotangents, strict=True)]
-    found = _called(attrs.rule, "gradient", node, given, node.inputs[attrs.results :])
+    found = _called(rule, "gradient", node, given, node.inputs[attrs.results :])
     return [*[None] * attrs.results, *found]
 
 
 def _push_forward(o: Namespace, node: Primal[CustomAttributes], *tangents: Tensor | None) -> Sequence[Tensor | None]:
     attrs = node.attrs
-    assert attrs.forward is not None
+    forward = _saved(attrs.forward, node)
     operands = zip(node.inputs[attrs.results :], tangents[attrs.results :], strict=True)
     given = [o.zeros_like(x) if t is None else t for x, t in operands]
-    return _called(attrs.forward, "tangent", node, given, node.outputs)
+    return _called(forward, "tangent", node, given, node.outputs)
 
 
 def _results(attrs: CustomAttributes, *arrays: Array) -> tuple[Array, ...]:

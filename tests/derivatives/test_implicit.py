@@ -60,14 +60,14 @@ def test_distant_starts(name: str, scale: float) -> None:
 
 @pytest.mark.parametrize("method", ["newton", "broyden"])
 def test_float32(method: Any) -> None:
-    for name in ("rosenbrock", "chebyquad 5", "brown almost linear", "trigonometric", "broyden banded"):
+    for name in ("rosenbrock", "chebyquad 7", "wood", "trigonometric", "broyden banded"):
         system = SYSTEMS[name]
         start = system.start.astype(np.float32)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sg.PromotionWarning)
             x = run(sg.root(lambda x, s=system: sg.astype(s.residual(sg, x), sg.float32), start, method=method))
         assert x.dtype == np.float32
-        np.testing.assert_allclose(system.residual(_NumPy(), x.astype(np.float64)), 0, atol=1e-4)
+        np.testing.assert_allclose(system.residual(_NumPy(), x.astype(np.float64)), 0, atol=1e-3)
 
 
 # A function, a bracket, the root in it: smooth ones, flat ones, steep ones, and one that jumps.
@@ -440,6 +440,9 @@ def test_in_saved_graphs(tmp_path: Any) -> None:
     graph = sg.load_graph(tmp_path / "root.sgt")
     found = sg.Session(graph).compile(*graph.entries["solve"])(8.0)
     np.testing.assert_allclose(found, [2.0, 1 / 12], rtol=1e-12)
+    (x, _), (a,) = graph.entries["solve"]
+    with pytest.raises(sg.GradientError, match=r"(?s)derivative of 'root' is a Python function.*x = sg.root\("):
+        sg.gradients(x, [a])
 
 
 def test_captured_variables_are_trained() -> None:
