@@ -341,20 +341,23 @@ def test_derivatives_of_examples(method: Any) -> None:
     def loss(b: Any) -> Any:
         return sg.sum(one(b) ** 3)
 
+    v = np.eye(3)
     together = [
-        sg.vmap(one)(b), *sg.gradients(sg.sum(sg.vmap(loss)(b)), [b, w]),
+        sg.vmap(one)(b), sg.gradients(sg.sum(sg.vmap(loss)(b)), [b, w]),
         sg.vmap(lambda b: sg.gradients(loss(b), [w])[0])(b), sg.vmap(lambda b: sg.hessian(loss(b), b))(b),
-        *sg.jvp(sg.vmap(one)(b), [w], [np.eye(3)]),
+        sg.jvp(sg.vmap(one)(b), [w], [v])[0],
     ]  # fmt: skip
-    rows = [b[i] for i in range(5)]
-    apart = [
-        [one(row) for row in rows], *sg.gradients(sum(loss(row) for row in rows), [b, w]),
-        [sg.gradients(loss(row), [w])[0] for row in rows], [sg.hessian(loss(row), row) for row in rows],
-        [sg.jvp(one(row), [w], [np.eye(3)])[0] for row in rows],
-    ]  # fmt: skip
-    feeds = {b: RNG.normal(size=(5, 3)), w: POINT[0]}
-    for found, expected in zip(*run([together, apart], feeds), strict=True):
-        np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-8, atol=1e-10)
+    row = sg.placeholder((3,), sg.float64)
+    x, y = one(row), loss(row)
+    slopes = sg.gradients(y, [row, w])
+    alone = sg.Session().compile([x, slopes, sg.hessian(y, row), sg.jvp(x, [w], [v])[0]], [row, w])
+    rows = RNG.normal(size=(5, 3))
+    xs, slopes_by_row, hessians, along = zip(*(alone(one, POINT[0]) for one in rows), strict=True)
+    by_b, by_w = (np.array(parts) for parts in zip(*slopes_by_row, strict=True))
+    found = run(together, {b: rows, w: POINT[0]})
+    expected = [np.array(xs), [by_b, by_w.sum(axis=0)], by_w, np.array(hessians), np.array(along)]
+    for some, value in zip(sg.nest.flatten(found), sg.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(some, value, rtol=1e-8, atol=1e-10)
 
 
 def test_examples_of_brackets_and_fixed_points() -> None:
@@ -441,7 +444,7 @@ def test_in_saved_graphs(tmp_path: Any) -> None:
     found = sg.Session(graph).compile(*graph.entries["solve"])(8.0)
     np.testing.assert_allclose(found, [2.0, 1 / 12], rtol=1e-12)
     (x, _), (a,) = graph.entries["solve"]
-    with pytest.raises(sg.GradientError, match=r"(?s)derivative of 'root' is a Python function.*x = sg.root\("):
+    with pytest.raises(sg.GradientError, match=r"the derivative of 'root' is a Python function, which is not saved"):
         sg.gradients(x, [a])
 
 
