@@ -104,6 +104,8 @@ if TYPE_CHECKING:
     from staticgrad.functions.implicit import fixed_point, root
     from staticgrad.functions.minimization.least_squares import least_squares
     from staticgrad.functions.minimization.minimize import minimize
+    from staticgrad.functions.linearization import ggn_product, linearize
+    from staticgrad.functions.minimization import minimize
     from staticgrad.functions.own import OwnOp, op
     from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
@@ -312,6 +314,7 @@ _LATER = {
     "finfo": "staticgrad.graph.dtypes",
     "fixed_point": "staticgrad.functions.implicit",
     "function": "staticgrad.functions.function",
+    "ggn_product": "staticgrad.functions.linearization",
     "gradients": "staticgrad.compiler.autodiff.reverse",
     "hessian": "staticgrad.compiler.autodiff.forward",
     "hvp": "staticgrad.functions.function",
@@ -320,6 +323,7 @@ _LATER = {
     "jacobian": "staticgrad.compiler.autodiff.forward",
     "jvp": "staticgrad.compiler.autodiff.forward",
     "least_squares": "staticgrad.functions.minimization.least_squares",
+    "linearize": "staticgrad.functions.linearization",
     "load": "staticgrad.runtime.export.loaded",
     "load_graph": "staticgrad.saving.graphs",
     "minimize": "staticgrad.functions.minimization.minimize",
@@ -497,6 +501,7 @@ __all__ = [
     "gammainc",
     "gammaincc",
     "get_default_graph",
+    "ggn_product",
     "gradient",
     "gradients",
     "greater",
@@ -541,6 +546,7 @@ __all__ = [
     "lexsort",
     "lgamma",
     "linalg",
+    "linearize",
     "linspace",
     "load",
     "load_graph",
