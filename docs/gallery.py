@@ -55,6 +55,7 @@ TITLES = {
     },
     "Statistics and finance": {
         "newton": "Newton's method",
+        "equilibrium": "Prices that clear markets",
         "bayesian_regression": "Bayesian regression",
         "hmc": "Hamiltonian Monte Carlo",
         "gaussian_process": "Gaussian process",
@@ -226,6 +227,22 @@ def newton(run: Run, figure: Any) -> None:
     axes = figure.subplots()
     axes.semilogy(run["norms"], "o-", color=BLUE)
     axes.set(xlabel="step", ylabel="length of the gradient")
+
+
+@picture
+def equilibrium(run: Run, figure: Any) -> None:
+    left, right = figure.subplots(1, 2)
+    shares, prices, slopes = run["shares"], run["prices"], run["prices_by_share"]
+    left.plot(shares, prices[:, 1], color=BLUE)
+    for number in (0, 10, 25):
+        near = shares[number] + np.array([-0.06, 0.06])
+        left.plot(near, prices[number, 1] + slopes[number, 1] * (near - shares[number]), color=ORANGE)
+    left.set(xlabel="share of the harvest", ylabel="price of grain, with its derivative")
+    for household, color, name in zip(run["utilities"].T, (BLUE, ORANGE, GREEN), ("farmer", "herder", "weaver")):
+        right.plot(shares, household, color=color, label=name)
+    right.set(xlabel="share of the harvest", ylabel="share of what there is")
+    right.legend(fontsize=8)
+    figure.tight_layout()
 
 
 @picture

@@ -80,6 +80,20 @@ def test_newton_converges_quadratically_to_a_stationary_point() -> None:
     assert all(after < 10 * before**1.7 for before, after in pairwise(norms[2:6]))
 
 
+def test_equilibrium_clears_all_markets_and_knows_what_a_drought_does() -> None:
+    economy = load("equilibrium")
+    h = 1e-6
+    shares = np.array([0.7 - h, 0.7, 0.7 + h])
+    prices, welfare, prices_by_share, welfare_by_share = economy.economy(3)(shares)
+    owned = economy.OWNED * np.array([1, 0.7, 1, 1])
+    p, elasticity = prices[1], economy.SUBSTITUTION[:, None]
+    bought = economy.TASTES * p**-elasticity
+    bought *= (owned @ p / (bought @ p))[:, None]
+    np.testing.assert_allclose(bought.sum(axis=0), owned.sum(axis=0), rtol=1e-12)
+    for values, slopes in ((prices, prices_by_share), (welfare, welfare_by_share)):
+        np.testing.assert_allclose(slopes[1], (values[2] - values[0]) / (2 * h), rtol=1e-7, atol=1e-8)
+
+
 def test_kalman_likelihood_is_that_of_the_joint_normal() -> None:
     kalman = load("kalman")
     seen, count, process, observation = kalman.observations(12), 12, 0.3, 0.7
