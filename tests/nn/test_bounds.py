@@ -20,8 +20,8 @@ def rosenbrock(x: Any) -> Any:
 
 
 def obstacle(x: Any) -> Any:
-    """The energy of a membrane of 10 by 10 points under load: J. J. Moré & G. Toraldo, On the solution of large quadratic
-    programming problems with bound constraints, SIAM J. Optim. 1 (1991)."""
+    """The energy of a membrane of 10 by 10 points under load: J. J. Moré & G. Toraldo, On the solution of large
+    quadratic programming problems with bound constraints, SIAM J. Optim. 1 (1991)."""
     u = sg.pad(x.reshape(10, 10), ((1, 1), (1, 1)))
     across, down = u[1:] - u[:-1], u[:, 1:] - u[:, :-1]
     return 0.5 * (sg.sum(across**2) + sg.sum(down**2)) - sg.sum(u) / 121

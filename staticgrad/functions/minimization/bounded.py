@@ -66,7 +66,7 @@ class Bounded:
     def direction(self, objective: Objective, state: State) -> tuple[Vector, Tensor, Tensor | None]:
         x, g, memory = state["x"][0], state["g"][0], state["memory"]
         begun = memory["filled"][0] > 0
-        model = _Model.of(memory)
+        model = _Quadratic.of(memory)
         cauchy, held, along = self._cauchy_point(x, g, model)
         best = self._minimum_within(x, g, model, cauchy, held, along)
         target = O.where(begun, best, cauchy)
@@ -81,7 +81,7 @@ class Bounded:
         first = O.where(O.logical_or(begun, is_boxed), 1.0, cautious)
         return (d,), first, longest
 
-    def _cauchy_point(self, x: Tensor, g: Tensor, model: _Model) -> tuple[Tensor, Tensor, Tensor]:
+    def _cauchy_point(self, x: Tensor, g: Tensor, model: _Quadratic) -> tuple[Tensor, Tensor, Tensor]:
         """The first minimum of the model along x − t·g between the bounds; whether each element is at a bound there;
         Wᵀ(point − x)."""
         n = x.shape[0]
@@ -131,7 +131,7 @@ class Bounded:
         return point, held, model.across(point - x)
 
     def _minimum_within(
-        self, x: Tensor, g: Tensor, model: _Model, cauchy: Tensor, held: Tensor, along: Tensor
+        self, x: Tensor, g: Tensor, model: _Quadratic, cauchy: Tensor, held: Tensor, along: Tensor
     ) -> Tensor:
         """The minimum of the model over what is not held, moved inside."""
         theta = model.theta
@@ -150,7 +150,7 @@ class Bounded:
 
 
 @frozen(eq=False)
-class _Model:
+class _Quadratic:
     """The quadratic model: its Hessian is θI − W·M·Wᵀ.
 
     Attributes:
@@ -164,7 +164,7 @@ class _Model:
     middle: Tensor
 
     @staticmethod
-    def of(memory: State) -> _Model:
+    def of(memory: State) -> _Quadratic:
         steps, changes, filled, theta = (memory[name] for name in ("steps", "changes", "filled", "theta"))
         count = steps.shape[0]
         unit, empty = O.eye(count, dtype=steps.dtype), O.diag(1.0 - filled)
@@ -175,7 +175,7 @@ class _Model:
         below = O.solve_triangular(factor.T, half, upper=True)
         above = lower.T @ below - O.concat([unit, 0.0 * unit], axis=1)
         inverse = O.concat([O.concat([-unit, lower.T], axis=1), O.concat([lower, square], axis=1)])
-        return _Model(theta, O.concat([changes, theta * steps]), inverse, O.concat([above, below]))
+        return _Quadratic(theta, O.concat([changes, theta * steps]), inverse, O.concat([above, below]))
 
     def across(self, v: Tensor) -> Tensor:
         """Wᵀv"""

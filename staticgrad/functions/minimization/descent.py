@@ -49,7 +49,7 @@ class Objective(Protocol):
         ...
 
 
-class Steps(Protocol):
+class Advance(Protocol):
     """How a method goes from point to point. ``state`` has the point ``x``, its ``f`` and ``g``, and the ``memory``."""
 
     def memory(self, x: Vector) -> Any:
@@ -61,7 +61,7 @@ class Steps(Protocol):
         ...
 
     def downhill(self, x: Vector, g: Vector) -> Vector:
-        """The direction where that of the method does not fall. Where its largest element is small there is a minimum."""
+        """The direction where that of the method does not fall; 0 at a minimum."""
         ...
 
     def remembered(self, memory: Any, step: Vector, change: Vector, falls: Tensor) -> Any:
@@ -87,7 +87,7 @@ class Limits:
         return O.where(stop, STOPPED, status)
 
 
-def descend(objective: Objective, steps: Steps, x: Vector, limits: Limits) -> State:
+def descend(objective: Objective, steps: Advance, x: Vector, limits: Limits) -> State:
     """Iterations until one of the reasons to end."""
     f, g = objective.value_and_grad(x)
     is_flat = largest(steps.downhill(x, g)) <= limits.gtol
@@ -177,4 +177,6 @@ def _newton_direction(objective: Objective, state: State) -> Vector:
         return O.logical_and(length(s["r"]) > enough, s["count"] < most)
 
     begun = {"z": times(0.0, x), "r": g, "p": times(-1.0, g), "count": 0}
-    return O.while_loop(goes_on, turn, begun)["z"]
+    last: State = O.while_loop(goes_on, turn, begun)
+    z: Vector = last["z"]
+    return z

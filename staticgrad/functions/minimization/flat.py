@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.base.frozen import frozen
-from staticgrad.base.types import Shape
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as O
 from staticgrad.graph.optable import Array
@@ -18,7 +17,7 @@ from staticgrad.graph.optable import Array
 class Layout:
     """Which tensors, of which shapes and dtypes, lie one after the other in a vector of one dtype."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
     dtype: np.dtype
 

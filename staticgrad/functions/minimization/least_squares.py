@@ -1,9 +1,9 @@
 """``sg.least_squares``: the least sum of squared residuals, as one program.
 
 Input: a function of tensors to residuals, or declared residuals, and where to begin. Output: what SciPy's
-``least_squares`` gives. The program holds the loop over points, the Jacobian in the cheaper mode, the linear algebra and
-the residuals at every step that is tried (``residuals``, ``trust_region``); it is called once. Reading arguments, the
-shape of results and a callback's calls are left to Python.
+``least_squares`` gives. The program holds the loop over points, the Jacobian in the cheaper mode, the linear algebra
+and the residuals at every step that is tried (``residuals``, ``trust_region``); it is called once. Reading arguments,
+the shape of results and a callback's calls are left to Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from staticgrad.base.types import integer, is_floating, number
 from staticgrad.compiler.autodiff.forward import jacobian
 from staticgrad.functions.minimization.flat import Layout
 from staticgrad.functions.minimization.limits import active, moved_inside, require_between, require_order
-from staticgrad.functions.minimization.problem import At, Forms, Problem, problem_of
+from staticgrad.functions.minimization.problem import DeclaredValues, Forms, Problem, problem_of
 from staticgrad.functions.minimization.residuals import LOSSES, Loss, Residuals, Rho, search
 from staticgrad.functions.minimization.results import LeastSquaresResult
 from staticgrad.functions.minimization.trust_region import (
@@ -117,8 +117,8 @@ def least_squares(
 
     Returns:
         A result with SciPy's names: ``x``, ``cost``, ``fun``, ``jac``, ``grad``, ``optimality``, ``active_mask``,
-        ``nit``, ``nfev``, ``njev``, ``status``, ``message``, ``success``. Of declared residuals what is like x is a nest
-        like ``wrt``. Residuals that are not finite at x0 are status −1.
+        ``nit``, ``nfev``, ``njev``, ``status``, ``message``, ``success``. Of declared residuals what is like x is a
+        nest like ``wrt``. Residuals that are not finite at x0 are status −1.
 
     Raises:
         GraphError: an argument that is none of these, bounds that leave no room, an x0 outside of them.
@@ -190,9 +190,9 @@ def least_squares(
         return problem.like_x([a.astype(d, copy=False) for a, d in zip(parts, layout.dtypes, strict=True)])
 
     forms = Forms(
-        lambda fn: _OfFunction(fn, layout),
+        lambda fn: _FunctionResiduals(fn, layout),
         lambda y, xs: ([y, *jacobian(y, xs)], []),
-        lambda at: _OfDeclared(at, layout),
+        lambda at: _DeclaredResiduals(at, layout),
     )
     key = ("least squares", method, loss, is_scaled, tuple(settings), is_watched)
     starts = layout.split(start)
@@ -226,7 +226,7 @@ def _scales(x_scale: Any, problem: Problem) -> Array:
     return scales
 
 
-class _OfFunction:
+class _FunctionResiduals:
     """Residuals that a function of one tensor declares."""
 
     def __init__(self, fn: Callable[[Vector], Any], layout: Layout) -> None:
@@ -250,10 +250,10 @@ class _OfFunction:
         return O.reshape(f, self._shape)
 
 
-class _OfDeclared:
+class _DeclaredResiduals:
     """Residuals that are declared with their derivatives."""
 
-    def __init__(self, at: At, layout: Layout) -> None:
+    def __init__(self, at: DeclaredValues, layout: Layout) -> None:
         self._at, self._layout = at, layout
 
     def values(self, x: Tensor) -> Tensor:

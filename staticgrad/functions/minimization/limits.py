@@ -1,8 +1,11 @@
 """Bounds in the forms in which SciPy takes them, as arrays of the shape of what they bound.
 
-an object     with ``lb`` and ``ub``, such as SciPy's ``Bounds``
-by element    a pair (lower, upper) for each element of x, None where there is none; of ``minimize`` alone
-a pair        of lower and upper ones, each None, a number or an array that is broadcast to x
+    an object     with ``lb`` and ``ub``, such as SciPy's ``Bounds``
+    by element    a pair (lower, upper) for each element of x (n,), None where there is none: lists or tuples, or one
+                  array (n, 2); of ``minimize`` alone
+    a pair        of lower and upper ones, each None, a number or an array that is broadcast to x
+
+Points that a search begins with are checked or moved by them here; the search itself has them as tensors.
 """
 
 from __future__ import annotations
@@ -45,9 +48,11 @@ def read_bounds(bounds: Any, shape: tuple[int, ...], dtype: np.dtype, what: str,
 
 
 def _are_pairs(bounds: Any, size: int) -> bool:
-    if not isinstance(bounds, Sequence | np.ndarray) or len(bounds) != size:
-        return False
-    return all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in bounds)
+    """Whether bounds are by element; two arrays of two elements are lower and upper ones."""
+    if isinstance(bounds, np.ndarray):
+        return bool(bounds.shape == (size, 2))
+    is_long = isinstance(bounds, Sequence) and len(bounds) == size
+    return is_long and all(isinstance(row, list | tuple) and len(row) == 2 for row in bounds)
 
 
 def _side(value: Any, absent: float, name: str, shape: tuple[int, ...], dtype: np.dtype, what: str) -> Array:
@@ -110,9 +115,8 @@ def require_order(lower: Array, upper: Array, what: str, strict: bool) -> None:
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])
         relation = "below" if strict else "at most"
-        raise GraphError(
-            f"{what}: expected lower bounds {relation} upper ones, actual {lower[at]} and {upper[at]} of {_place(wrong)}"
-        )
+        actual = f"{lower[at]} and {upper[at]} of {_place(wrong)}"
+        raise GraphError(f"{what}: expected lower bounds {relation} upper ones, actual {actual}")
 
 
 def require_between(x: Array, lower: Array, upper: Array, what: str) -> None:

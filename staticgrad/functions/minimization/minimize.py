@@ -34,7 +34,7 @@ from staticgrad.functions.minimization.descent import (
 )
 from staticgrad.functions.minimization.flat import Layout
 from staticgrad.functions.minimization.limits import require_order
-from staticgrad.functions.minimization.problem import At, Forms, problem_of
+from staticgrad.functions.minimization.problem import DeclaredValues, Forms, problem_of
 from staticgrad.functions.minimization.results import OptimizeResult
 from staticgrad.functions.minimization.watching import watched
 from staticgrad.graph.graph import Tensor
@@ -77,7 +77,8 @@ def minimize(
 ) -> OptimizeResult:
     """Find a minimum of a function of one array, or of a declared loss.
 
-    ``"lbfgs"`` with bounds is L-BFGS-B (Byrd, Lu, Nocedal and Zhu 1995, with the projection of Morales and Nocedal 2011).
+    ``"lbfgs"`` with bounds is L-BFGS-B: Byrd, Lu, Nocedal and Zhu (1995), with the projection of Morales and Nocedal
+    (2011).
 
     The function, its gradient and the search are one program, which is called once: between two evaluations
     nothing runs in Python. Calls with the same function or loss, shapes and options compile nothing.
@@ -96,10 +97,11 @@ def minimize(
             name, of the trainable variables that it depends on.
         feeds: arrays for the placeholders that a loss needs.
         session: whose values the variables have that a loss reads.
-        bounds: between which x stays, of ``"lbfgs"``: a pair (lower, upper) for each element of x (n,), in which None is
-            none; or for an x of any shape a pair (lower, upper), each None, a number or an array that is broadcast to
-            x; or an object that has these as ``lb`` and ``ub``. An element whose bounds are equal is held. What is
-            outside at first is moved to its bound. For a loss a nest of that like ``wrt``, where names may be missing.
+        bounds: between which x stays, of ``"lbfgs"``: a pair (lower, upper), each None, a number or an array that is
+            broadcast to x; or a list of such pairs, one for each element of x (n,), also for n = 2, unless it is two
+            arrays; or an object that has lower and upper ones as ``lb`` and ``ub``. An element whose bounds are equal
+            is held. What is outside at first is moved to its bound. For a loss a nest of that like ``wrt``, where names
+            may be missing.
         gtol: the largest magnitude of an element of the gradient at which the search ends, with bounds of what is left
             of a step along it between these; default: 1e-5, of float32 1e-4.
         ftol: the change of the value, of the larger of 1 and its magnitude, at which it ends; default: 2.2e-9, of
@@ -180,18 +182,19 @@ def minimize(
     def like_x(parts: Sequence[Array]) -> Any:
         return problem.like_x([np.asarray(a, d) for a, d in zip(parts, layout.dtypes, strict=True)])
 
-    forms = Forms(_OfFunction, derived, lambda at: _OfLoss(at, len(layout.shapes)))
+    forms = Forms(_FunctionObjective, derived, lambda at: _LossObjective(at, len(layout.shapes)))
     key = ("minimize", method, history, is_bounded, is_watched)
     got = watched(lambda: problem.run(starts, settings, forms, search, key, num_threads), callback, like_x, "minimize")
     status = int(got["status"]) or ENDED
     reached, nfev = status in (FLAT, STILL), int(got["nfev"])
     return OptimizeResult(
         x=like_x(got["x"]), fun=got["f"], jac=like_x(got["g"]), nit=int(got["nit"]), nfev=nfev, njev=nfev,
-        success=reached, status=0 if reached else OF_CALLBACK if status == STOPPED else status, message=MESSAGES[status],
+        success=reached, status=0 if reached else OF_CALLBACK if status == STOPPED else status,
+        message=MESSAGES[status],
     )  # fmt: skip
 
 
-class _OfFunction:
+class _FunctionObjective:
     """A function of one tensor."""
 
     def __init__(self, fn: Callable[[Vector], Any]) -> None:
@@ -206,10 +209,10 @@ class _OfFunction:
         return tuple(jvp([self._both(at)[1]], [at], list(v)))
 
 
-class _OfLoss:
+class _LossObjective:
     """A loss that is declared with its gradient by ``count`` tensors, and perhaps the products of its Hessian."""
 
-    def __init__(self, at: At, count: int) -> None:
+    def __init__(self, at: DeclaredValues, count: int) -> None:
         self._at, self._count = at, count
 
     def value_and_grad(self, x: Vector) -> tuple[Tensor, Vector]:

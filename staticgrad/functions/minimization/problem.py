@@ -42,7 +42,7 @@ STARTS = ("float64", "float32")  # dtypes of the first point of a function
 _KNOWN: weakref.WeakKeyDictionary[Callable[..., Any], dict[object, ArrayFunction]] = weakref.WeakKeyDictionary()
 
 
-class At:
+class DeclaredValues:
     """Tensors of a region at other points. The search has one dtype, the places that are given have their own."""
 
     def __init__(self, fetches: Sequence[Tensor], places: Sequence[Tensor], dtype: np.dtype, what: str) -> None:
@@ -68,7 +68,7 @@ class Forms:
 
     of_function: Callable[[Callable[[Vector], Any]], Any]
     derived: Callable[[Tensor, list[Tensor]], tuple[list[Tensor], list[Tensor]]]
-    of_declared: Callable[[At], Any]
+    of_declared: Callable[[DeclaredValues], Any]
 
 
 # Of E, the first point and the settings of a search: its last state.
@@ -108,8 +108,8 @@ class Problem:
         self, starts: Sequence[Array], settings: Mapping[str, Array], forms: Forms, search: Search,
         key: tuple[Any, ...], threads: int | None,
     ) -> State:  # fmt: skip
-        """The last state of a search, whose program is kept under ``key``: it stands for all but the point's shapes that
-        ``search`` and ``forms`` depend on, which are kept with the program and must not hold what is the user's."""
+        """The last state of a search, whose program is kept under ``key``. That stands for all that ``search`` and
+        ``forms`` depend on, but the shapes of the point; both are kept with the program."""
         fn, key = self._fn, (*key, self.layout, threads)
         known = _KNOWN.setdefault(fn, {})
         if key not in known:
@@ -182,7 +182,7 @@ class DeclaredProblem(Problem):
             types = types | {v: TensorType(self.starts[i].shape, v.dtype) for i, v in enumerate(further)}
             region = cut(derivation, fetches, types)
         dtype = self.layout.dtype
-        at = At(region.fetches, [*region.feeds[:count], *region.feeds[read:]], dtype, self._what)
+        at = DeclaredValues(region.fetches, [*region.feeds[:count], *region.feeds[read:]], dtype, self._what)
         with region.graph as graph:
             given = {name: placeholder(value.shape, dtype_of(value.dtype)) for name, value in settings.items()}
             first = tuple(O.astype(x, dtype) for x in region.feeds[:count])

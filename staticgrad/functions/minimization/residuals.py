@@ -121,7 +121,8 @@ def search(
             cost_new = loss.cost(f_new)
             taken, radius, damping, settled = model.judge(tried, cost_new, finite, a["radius"], a["damping"], limits)
             return {
-                "x": O.where(taken, tried["x"], x), "f": O.where(taken, f_new, f), "cost": O.where(taken, cost_new, cost),
+                "x": O.where(taken, tried["x"], x), "f": O.where(taken, f_new, f),
+                "cost": O.where(taken, cost_new, cost),
                 "taken": taken, "radius": radius, "damping": damping, "status": settled, "nfev": a["nfev"] + 1,
             }  # fmt: skip
 

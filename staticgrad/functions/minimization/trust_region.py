@@ -77,8 +77,8 @@ class Triangle:
         if isinstance(rows, int) and rows <= n:
             both = O.concat([both, O.zeros((n + 1 - rows, n + 1), dtype=a.dtype)])
         r = O.qr(both).R
-        u, values, rows = O.svd(r[:n, :n], full_matrices=False)
-        return Triangle(r[:n, :n], values, rows, O.sum(u * r[:n, n:], axis=0))
+        u, values, vectors = O.svd(r[:n, :n], full_matrices=False)
+        return Triangle(r[:n, :n], values, vectors, O.sum(u * r[:n, n:], axis=0))
 
     def square(self, p: Tensor) -> Tensor:
         """‖A·p‖²"""
@@ -170,7 +170,7 @@ class Here:
     is_first: Tensor
 
 
-class Model(Protocol):
+class LocalModel(Protocol):
     """The residuals near a point, as a method sees them.
 
     Attributes:
@@ -201,7 +201,7 @@ class Method(Protocol):
         """The first memory."""
         ...
 
-    def model(self, here: Here, memory: State, radius: Tensor) -> Model: ...
+    def model(self, here: Here, memory: State, radius: Tensor) -> LocalModel: ...
 
 
 def column_scale(jacobian: Tensor, known: Tensor, is_first: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class Levenberg:
     def begin(self, x: Tensor) -> State:
         return {"weights": O.ones_like(x)}
 
-    def model(self, here: Here, memory: State, radius: Tensor) -> Model:
+    def model(self, here: Here, memory: State, radius: Tensor) -> LocalModel:
         return _LevenbergModel(here, memory, radius, self.scale)
 
 
@@ -278,7 +278,7 @@ class Reflective:
     def begin(self, x: Tensor) -> State:
         return {"weights": O.ones_like(x)}
 
-    def model(self, here: Here, memory: State, radius: Tensor) -> Model:
+    def model(self, here: Here, memory: State, radius: Tensor) -> LocalModel:
         if self.is_scaled:
             weights = column_scale(here.jacobian, memory["weights"], here.is_first)
         else:

@@ -24,7 +24,7 @@ from staticgrad.graph.optable import Array
 Callback = Callable[..., Any]
 
 
-class _Watch:
+class _Told:
     """Who is told in one run, and what came of it."""
 
     def __init__(self, callback: Callback, shaped: Callable[[list[Array]], Any], what: str) -> None:
@@ -48,7 +48,7 @@ class _Watch:
         return answer is True
 
 
-_CURRENT: ContextVar[_Watch | None] = ContextVar("a search that is watched", default=None)
+_CURRENT: ContextVar[_Told | None] = ContextVar("a search that is watched", default=None)
 
 
 def _takes_results(callback: Callback, what: str) -> bool:
@@ -72,13 +72,14 @@ def told(
     """Whether the callback stops the search; it is called where the search goes on, if that is given."""
 
     def call() -> Tensor:
-        found: list[Tensor] = O.py_call(_tell, [fun, cost, nit, nfev, *x], [(bool_, ())])
-        return found[0]
+        found: Any = O.py_call(_tell, [fun, cost, nit, nfev, *x], [(bool_, ())])
+        stop: Tensor = found[0]
+        return stop
 
     if goes_on is None:
         return call()
-    stop: Tensor = O.cond(goes_on, call, lambda: O.logical_and(goes_on, False))
-    return stop
+    found: Tensor = O.cond(goes_on, call, lambda: O.logical_and(goes_on, False))
+    return found
 
 
 def watched(
@@ -87,7 +88,7 @@ def watched(
     """What a run gives, with the callback told of its iterations. ``shaped``: the point as the user knows it."""
     if callback is None:
         return run()
-    watch = _Watch(callback, shaped, what)
+    watch = _Told(callback, shaped, what)
     token = _CURRENT.set(watch)
     try:
         found = run()
