@@ -99,7 +99,7 @@ class Bounded:
         zero = 0.0 * slope
 
         def goes_on(s: State) -> Tensor:
-            """Whether the next bound comes before the minimum."""
+            """True if the next bound comes before the minimum."""
             next_time = times[order[O.minimum(s["count"], n - 1)]]
             return O.logical_and(s["count"] < n, s["time"] + s["left"] >= next_time)
 

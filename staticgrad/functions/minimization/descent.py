@@ -50,10 +50,10 @@ class Objective(Protocol):
 
 
 class Advance(Protocol):
-    """How a method goes from point to point. ``state`` has the point ``x``, its ``f`` and ``g``, and the ``memory``."""
+    """A method's way from point to point. ``state`` has the point ``x``, its ``f`` and ``g``, and the ``memory``."""
 
     def memory(self, x: Vector) -> Any:
-        """What is remembered at first."""
+        """The first memory."""
         ...
 
     def direction(self, objective: Objective, state: State) -> tuple[Vector, Tensor, Tensor | None]:
@@ -71,8 +71,8 @@ class Advance(Protocol):
 
 @frozen(eq=False)
 class Limits:
-    """When a search ends: tensors of the gradient that is flat, the change of the value that is none, the number of
-    iterations; and what of a point a callback is told, None without one."""
+    """The ends of a search: the gradient that is flat, the change of the value that is none, the number of iterations;
+    and what of a point a callback is told, None without one."""
 
     gtol: Tensor
     ftol: Tensor
@@ -80,7 +80,7 @@ class Limits:
     report: Callable[[Any], Sequence[Tensor]] | None
 
     def told(self, status: Tensor, s: State) -> Tensor:
-        """How a search stands after an iteration to a new state."""
+        """The standing of a search after an iteration to a new state."""
         if self.report is None:
             return status
         stop = told(s["f"], s["f"], s["nit"], s["nfev"], self.report(s["x"]))

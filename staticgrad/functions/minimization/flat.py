@@ -15,7 +15,7 @@ from staticgrad.graph.optable import Array
 
 @frozen
 class Layout:
-    """Which tensors, of which shapes and dtypes, lie one after the other in a vector of one dtype."""
+    """The shapes and dtypes of tensors that lie one after the other in a vector of one dtype."""
 
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]

@@ -48,7 +48,7 @@ def read_bounds(bounds: Any, shape: tuple[int, ...], dtype: np.dtype, what: str,
 
 
 def _are_pairs(bounds: Any, size: int) -> bool:
-    """Whether bounds are by element; two arrays of two elements are lower and upper ones."""
+    """True if bounds are by element; two arrays of two elements are lower and upper ones."""
     if isinstance(bounds, np.ndarray):
         return bool(bounds.shape == (size, 2))
     is_long = isinstance(bounds, Sequence) and len(bounds) == size

@@ -1,4 +1,4 @@
-"""What is minimized, and where it comes from: a function of tensors, or a tensor that is declared in a graph.
+"""Problems, and where they come from: a function of tensors, or a tensor that is declared in a graph.
 
 Input: either of them, where to begin, data. Output: a ``Problem``, which declares a search over it as a program of its
 own, keeps that, and runs it. How a search evaluates the one or the other at a point is said by its ``Forms``.
@@ -49,7 +49,7 @@ class DeclaredValues:
         self.fetches, self._places, self._dtype, self._what = fetches, places, dtype, what
 
     def __call__(self, values: Sequence[Tensor], chosen: slice) -> list[Tensor]:
-        """Of the fetches some, where the first places have these values."""
+        """Some of the fetches, where the first places have these values."""
         places = zip(self._places, values, strict=False)
         given = {place: O.astype(value, place.dtype) for place, value in places}
         return [O.astype(y, self._dtype) for y in substituted(self.fetches[chosen], given, self._what)]
@@ -57,7 +57,7 @@ class DeclaredValues:
 
 @frozen(eq=False)
 class Forms:
-    """How a search evaluates what it minimizes, ``E`` standing for its own way to say that.
+    """The ways in which a search evaluates what it minimizes, ``E`` standing for its own way to say that.
 
     Attributes:
         of_function: E of a function of a point, a vector of tensors.

@@ -61,7 +61,7 @@ class Residuals(Protocol):
 
 @frozen(eq=False)
 class Loss:
-    """What becomes of squared residuals: ρ, None for themselves, and from which magnitude on it matters."""
+    """The function ρ of squared residuals, None for themselves, and the magnitude from which on it matters."""
 
     rho: Rho | None
     scale: Tensor

@@ -1,4 +1,4 @@
-"""What searches return, under SciPy's names."""
+"""Results of searches, under SciPy's names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LeastSquaresResult:
 
 @frozen(eq=False)
 class IntermediateResult:
-    """How a search stands after an iteration, as its callback is told.
+    """The standing of a search after an iteration, as its callback is told.
 
     Attributes:
         x: the point. ``fun``: the value, or the residuals, there; ``cost``: of residuals, else equal to the value.

@@ -145,7 +145,7 @@ class Triangle:
 
 @frozen(eq=False)
 class Tolerances:
-    """When a search ends: each a tensor of shape ()."""
+    """Tolerances that end a search: each a tensor of shape ()."""
 
     ftol: Tensor
     xtol: Tensor
@@ -154,7 +154,7 @@ class Tolerances:
 
 @frozen(eq=False)
 class Here:
-    """What is known at a point: the residuals and the Jacobian, scaled for a robust loss, and what follows.
+    """A point: the residuals and the Jacobian, scaled for a robust loss, and what follows.
 
     Attributes:
         x: (n,). ``f``: (m,). ``jacobian``: (m, n). ``g``: (n,), the gradient of the cost.
@@ -190,12 +190,12 @@ class LocalModel(Protocol):
     def judge(
         self, tried: State, cost: Tensor, finite: Tensor, radius: Tensor, damping: Tensor, limits: Tolerances
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Whether a proposed step with this cost is taken; the next radius and damping; how the search stands."""
+        """True if a proposed step with this cost is taken; the next radius and damping; how the search stands."""
         ...
 
 
 class Method(Protocol):
-    """How steps are found. ``scale``: what a variable's unit is worth, (n,); None: by the columns of the Jacobian."""
+    """A way to find steps. ``scale``: what a variable's unit is worth, (n,); None: by the columns of the Jacobian."""
 
     def begin(self, x: Tensor) -> State:
         """The first memory."""
@@ -391,7 +391,7 @@ def _settled(still: Tensor, short: Tensor) -> Tensor:
 
 
 def _distances(x: Tensor, g: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """How far the bound is towards which each variable moves down, 1 where there is none, and the derivative of
+    """The distances of the bounds towards which each variable moves down, 1 where there is none, and the derivative of
     that."""
     up = O.logical_and(g < 0, O.isfinite(upper))
     down = O.logical_and(g > 0, O.isfinite(lower))
@@ -416,7 +416,7 @@ def _strictly_inside(x: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _lowest(a: Tensor, b: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
-    """Where between two numbers a·t² + b·t is lowest, and its value there."""
+    """The t between two numbers at which a·t² + b·t is lowest, and its value there."""
     middle = O.clip(O.where(a > 0, -0.5 * is_over(b, a), least), least, most)
     best, value = middle, middle * (a * middle + b)
     for t in (least, most):

@@ -25,7 +25,7 @@ Callback = Callable[..., Any]
 
 
 class _Told:
-    """Who is told in one run, and what came of it."""
+    """The callback of one run, and what came of it."""
 
     def __init__(self, callback: Callback, shaped: Callable[[list[Array]], Any], what: str) -> None:
         self._callback, self._shaped = callback, shaped
@@ -52,7 +52,7 @@ _CURRENT: ContextVar[_Told | None] = ContextVar("a search that is watched", defa
 
 
 def _takes_results(callback: Callback, what: str) -> bool:
-    """Whether a callback is called with all that is known; SciPy tells by the name of its argument."""
+    """True if a callback is called with all that is known; SciPy tells by the name of its argument."""
     if not callable(callback):
         raise GraphError(f"{what}: callback: expected a function, actual {callback!r}")
     try:
@@ -69,7 +69,7 @@ def _tell(*values: Array) -> Array:
 def told(
     fun: Tensor, cost: Tensor, nit: Tensor, nfev: Tensor, x: Sequence[Tensor], goes_on: Tensor | None = None
 ) -> Tensor:
-    """Whether the callback stops the search; it is called where the search goes on, if that is given."""
+    """True if the callback stops the search; it is called where the search goes on, if that is given."""
 
     def call() -> Tensor:
         found: Any = O.py_call(_tell, [fun, cost, nit, nfev, *x], [(bool_, ())])
@@ -85,7 +85,7 @@ def told(
 def watched(
     run: Callable[[], Mapping[str, Any]], callback: Callback | None, shaped: Callable[[list[Array]], Any], what: str
 ) -> Mapping[str, Any]:
-    """What a run gives, with the callback told of its iterations. ``shaped``: the point as the user knows it."""
+    """The results of a run, with the callback told of its iterations. ``shaped``: the point as the user knows it."""
     if callback is None:
         return run()
     watch = _Told(callback, shaped, what)
