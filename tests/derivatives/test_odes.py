@@ -16,7 +16,6 @@ from staticgrad.odes.tableaus import DOPRI5, KVAERNO5, TSIT5, Tableau
 from staticgrad.ops.surrogates import surrogate
 
 METHODS = ("dopri5", "tsit5", "kvaerno5")
-EXPLICIT = METHODS[:2]
 F64 = sg.float64
 
 
@@ -90,7 +89,7 @@ CASES = [(name, m) for name, system in SYSTEMS.items() for m in (["kvaerno5"] if
 GROWTH = {"arenstorf": 50.0, "stiff_van_der_pol": 5e3}
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(8)
 @pytest.mark.parametrize(("name", "method"), CASES)
 def test_classic_systems_and_their_derivatives_are_those_of_the_references(name: str, method: str) -> None:
     found, value, y0, p, system = classic(name, method, 1e-11)
@@ -109,6 +108,7 @@ def test_classic_systems_and_their_derivatives_are_those_of_the_references(name:
     assert abs(direction - exact) <= 1e-8 * factor
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_errors_fall_with_the_order_of_a_pair(method: str) -> None:
     """The error over the fifth power of the mean step, at the end and within steps."""
@@ -142,6 +142,7 @@ def test_rejected_attempts_happen_and_do_not_count_as_steps() -> None:
 # -- derivatives ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_derivatives_of_a_linear_equation_are_those_of_its_solution(method: str) -> None:
     """y = y0·exp(rate·(t - t0)), to the second order, by everything it depends on."""
@@ -162,6 +163,7 @@ def test_derivatives_of_a_linear_equation_are_those_of_its_solution(method: str)
     np.testing.assert_allclose(made[1], [np.sum(w * s * times**2 * e), np.sum(w * times * e)], rtol=1e-8)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", ["dopri5", "kvaerno5"])
 def test_gradients_of_all_that_fn_uses_agree_with_differences(method: str) -> None:
     """To 1e-8, of a nest, with the time in the equation, a variable, times that are fed and a product of matrices."""
@@ -174,7 +176,7 @@ def test_gradients_of_all_that_fn_uses_agree_with_differences(method: str) -> No
 
         def slope(t: sg.Tensor, y: dict[str, sg.Tensor]) -> dict[str, sg.Tensor]:
             a = sg.tanh(w @ y["a"]) + sg.cos(drive * t) - 0.2 * y["a"]
-            return {"a": a, "b": y["b"] @ y["b"] * -0.3 + y["a"][0] * t}
+            return {"a": a, "b": sg.sin(y["b"] @ y["b"]) - y["b"] + y["a"][0] * t}
 
         ys = sg.odeint(slope, y0, ts, method=method, rtol=1e-12, atol=1e-12)  # type: ignore[arg-type]
         value = sg.sum(ys["a"] ** 2) + sg.sum(ys["b"] * np.arange(4.0).reshape(2, 2))
@@ -203,19 +205,21 @@ def test_gradients_of_all_that_fn_uses_agree_with_differences(method: str) -> No
         assert np.sum(slope_of_x * direction) == pytest.approx(difference, rel=1e-8, abs=1e-9)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_attempt_outside_of_the_domain_is_rejected_and_leaves_gradients_finite(method: str) -> None:
     """y = (1 - rate·t/2)² nearly reaches zero, below which the slope is NaN."""
     rate = sg.placeholder((), F64)
     found = sg.odeint(lambda t, y: -rate * sg.sqrt(y), number(1.0), [0.0, 0.999], method=method,  # type: ignore[arg-type]
-                      rtol=1e-9, atol=1e-12, full_output=True)  # fmt: skip
+                      rtol=1e-8, atol=1e-10, full_output=True)  # fmt: skip
     made, slope = run([found, *sg.gradients(found.y_end, [rate])], {rate: 2.0})
     assert made.status == 0
     assert made.rejected > 0
-    assert made.y_end == pytest.approx(0.001**2, rel=1e-4)
-    assert slope == pytest.approx(-0.001 * 0.999, rel=1e-4)
+    assert made.y_end == pytest.approx(0.001**2, rel=1e-3)
+    assert slope == pytest.approx(-0.001 * 0.999, rel=1e-3)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("method", ["dopri5", "kvaerno5"])
 def test_a_tape_gives_the_gradients_of_a_run(method: str) -> None:
     rate, start = sg.placeholder((), F64), sg.placeholder((2,), F64)
@@ -247,8 +251,9 @@ def test_a_program_without_derivatives_keeps_no_rows_and_a_gradient_keeps_three_
 # -- examples side by side --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
-def test_each_example_of_vmap_takes_its_own_steps_to_the_bit(method: str) -> None:
+def test_each_example_of_vmap_takes_the_steps_that_it_takes_alone_to_the_bit(method: str) -> None:
     def solve(y: sg.Tensor, rate: sg.Tensor) -> Any:
         return sg.odeint(lambda t, y: rate * (sg.sin(y) * 2 - y**3 + sg.roll(y, 1)), y, np.linspace(0.0, 2.0, 4),
                          method=method, full_output=True)  # type: ignore[arg-type]  # fmt: skip
@@ -265,9 +270,11 @@ def test_each_example_of_vmap_takes_its_own_steps_to_the_bit(method: str) -> Non
     made, within = session.run([together, inside], {ys: starts, rates: speeds})
     assert len(set(made[0].steps)) == 4
     for i in range(4):
-        single = session.run(alone, {y: starts[i], rate: speeds[i]})
-        assert leaves_equal(sg.nest.map(lambda x, i=i: x[i], made), single)
-        assert leaves_equal([x[i] for x in within], single[1])
+        single, slopes = session.run(alone, {y: starts[i], rate: speeds[i]})
+        assert leaves_equal(sg.nest.map(lambda x, i=i: x[i], made[0]), single)
+        for *examples, slope in zip(made[1], within, slopes, strict=True):
+            for x in examples:
+                np.testing.assert_allclose(x[i], slope, rtol=1e-14)
 
 
 def test_events_of_examples_are_their_own() -> None:
@@ -289,6 +296,7 @@ def test_events_of_examples_are_their_own() -> None:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_time_of_an_impact_has_its_derivatives(method: str) -> None:
     height, speed, g = (sg.placeholder((), F64) for _ in range(3))
@@ -312,7 +320,7 @@ def test_the_time_of_an_impact_has_its_derivatives(method: str) -> None:
     np.testing.assert_allclose(slopes[1], [-9.81 / root, -3.0 / root, -2.0 / root], rtol=1e-10)
     np.testing.assert_allclose(slopes[2], [3.0, 1.5, -0.625], rtol=1e-10)
     assert second == pytest.approx(-9.81 / root**3, rel=1e-9)
-    assert tangent == slopes[0][0]
+    assert tangent == pytest.approx(slopes[0][0], rel=1e-13)
     np.testing.assert_array_equal(np.isnan(made.ys["x"]), [False] * 3 + [True] * 4)
 
 
@@ -334,6 +342,7 @@ def test_a_ball_that_starts_on_the_ground_flies() -> None:
 # -- forms of input ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_time_may_decrease(method: str) -> None:
     y0 = sg.placeholder((2,), F64)
@@ -344,6 +353,7 @@ def test_time_may_decrease(method: str) -> None:
     np.testing.assert_allclose(slope, [np.cos(3), -np.sin(3)], atol=2e-8)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_single_precision_stays_single(method: str) -> None:
     y0 = sg.placeholder((2,))
@@ -388,21 +398,23 @@ def test_an_exported_program_gives_the_same_bits(tmp_path: Path) -> None:
     y0, rate = sg.placeholder((2,), F64, name="y0"), sg.placeholder((), F64, name="rate")
     y = sg.odeint(lambda t, y: rate * sg.sin(y), y0, [0.0, 1.0, 3.0])
     executable = sg.Session().compile([y, *sg.gradients(sg.sum(y), [y0, rate])], [y0, rate])
-    sg.export(tmp_path / "ode", {"solve": executable})
     arrays = np.array([1.0, 2.0]), np.array(0.7)
-    loaded = sg.load(next(iter(tmp_path.glob("ode*.sgx")), tmp_path / "ode"))
-    assert leaves_equal(loaded["solve"](*arrays), executable(*arrays))
+    wanted = executable(*arrays)
+    sg.export(tmp_path / "ode.sgp", {"solve": executable}, format="program")
+    assert leaves_equal(sg.load(tmp_path / "ode.sgp").solve(*arrays), wanted)
 
 
 def test_a_graph_with_an_integration_is_saved_and_loaded(tmp_path: Path) -> None:
     with sg.Graph() as graph:
         y0 = sg.placeholder((2,), F64, name="y0")
-        y = sg.identity(sg.odeint(lambda t, y: -sg.sin(y), y0, [0.0, 1.0, 3.0]), name="y")
-    sg.save_graph(graph, tmp_path / "graph.sg")
-    again = sg.load_graph(tmp_path / "graph.sg")
+        y = sg.odeint(lambda t, y: -sg.sin(y), y0, [0.0, 1.0, 3.0])
+        slopes = sg.gradients(sg.sum(y), [y0])
+    sg.save_graph(tmp_path / "ode.sgt", graph, entries={"solve": ([y, *slopes], [y0])})
+    again = sg.load_graph(tmp_path / "ode.sgt")
+    fetches, feeds = again.entries["solve"]
     feed = np.array([1.0, 2.0])
-    wanted = sg.Session(graph).run(y, {y0: feed})
-    assert leaves_equal(sg.Session(again).run("y", {"y0": feed}), wanted)
+    wanted = sg.Session(graph).run([y, *slopes], {y0: feed})
+    assert leaves_equal(sg.Session(again).compile(fetches, feeds)(feed), wanted)
 
 
 # -- what cannot be solved --------------------------------------------------------------------------------------------
