@@ -16,7 +16,7 @@ from staticgrad.odes.vectors import Slope, Vector, combined, moved, scaled
 
 @frozen(eq=False)
 class Attempt:
-    """What one step comes to. ``converged`` is None where nothing had to; ``evaluations`` counts those of the slope."""
+    """The outcome of one step. ``converged`` is None where nothing iterates; ``evaluations`` are those of the slope."""
 
     y: Vector
     error: Vector

@@ -112,7 +112,7 @@ class _Newton:
         return _Newton(f, (factors[0], factors[2]), shift, scale)
 
     def begun(self) -> Iteration:
-        """What iterations hand on: whether all have converged, the evaluations, and rate / (1 - rate) of the last."""
+        """The state of iterations: if all have converged, their evaluations, and rate / (1 - rate) of the last one."""
         return {
             "converged": O.constant(True), "evaluations": O.constant(0),
             "contraction": O.ones((), dtype=self.scale[0].dtype),

@@ -385,7 +385,7 @@ class _Integration:
         return {name: made[name] for name in s}
 
     def _inside(self, t: Tensor, arrival: Tensor) -> Tensor:
-        """Which of the times between lie behind ``t`` and not behind ``arrival``."""
+        """True for the times between that lie behind ``t`` and not behind ``arrival``."""
         return O.logical_and(O.logical_not(self._not_after(self._between, t)), self._not_after(self._between, arrival))
 
     def _written(self, path: Curve, rows: Vector, t: Tensor, arrival: Tensor) -> Vector:
@@ -395,7 +395,7 @@ class _Integration:
         return tuple(O.where(flag, row, x) for flag, row, x in zip(flags, new, rows, strict=True))
 
     def _added(self, path: Curve, rows: Vector, t: Tensor, arrival: Tensor) -> Vector:
-        """As ``_written``, as a sum: no row is written twice, so that cotangents of rows pass by all turns."""
+        """The rows of ``_written`` as a sum: no row is written twice, so that cotangents of rows pass by all turns."""
         nothing = tuple(O.zeros_like(x) for x in rows)
         return tuple(x + new for x, new in zip(rows, self._written(path, nothing, t, arrival), strict=True))
 

@@ -47,7 +47,7 @@ class Controller:
     memory: float
 
     def next(self, h: Tensor, error: Tensor, before: Tensor, was_rejected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Whether a step of size ``h`` is accepted, the size of the next attempt, and the error to remember.
+        """True if a step of size ``h`` is accepted, the size of the next attempt, and the error to remember.
 
         Args:
             error: of this attempt; ``before`` that of the last accepted step.
