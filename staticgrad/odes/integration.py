@@ -5,6 +5,7 @@ Input: a function dy/dt = fn(t, y), a state y0 at the first of some times. Outpu
     turn          one attempt: a step of a Runge-Kutta pair, its error, the size of the next attempt; after an accepted
                   step the states at the times within it are written by the pair's interpolant, so that steps do not
                   have to end at these
+    many times    a loop over them makes attempts until it has come to each; the loop of turns is there for derivatives
     derivatives   those of the accepted steps as they were made (the discrete adjoint): their sizes are constants. A
                   turn is declared twice, as an attempt for its values and as a step for its derivatives
                   (``surrogate``); the second is a checkpoint that begins with the time, state and size of the step, so
@@ -27,6 +28,7 @@ import numpy as np
 
 from staticgrad.base import nests
 from staticgrad.base.errors import GraphError
+from staticgrad.base.frozen import frozen
 from staticgrad.base.types import float32, float64, integer, is_weak
 from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.graph.graph import Tensor
@@ -45,6 +47,7 @@ from staticgrad.ops.surrogates import surrogate
 
 Method = Literal["dopri5", "tsit5", "kvaerno5"]
 METHODS = ("dopri5", "tsit5", "kvaerno5")
+FEW = 16  # times between the first and the last that each turn looks at
 State = dict[str, Any]
 ENDED, EVENT, MAX_STEPS, STUCK = range(4)  # how it stands with an integration
 GOING = ENDED
@@ -266,6 +269,18 @@ class _System:
         return tuple(O.stop_gradient(O.astype(lift(v, None, self.dtype), self.dtype)) for v in parts)
 
 
+@frozen(eq=False)
+class _Step:
+    """The step of an attempt: whether it is taken, whether it leads to the last time, its size (zero if it is not
+    taken), the time at its end, and its interpolant."""
+
+    moves: Tensor
+    lands: Tensor
+    h: Tensor
+    arrival: Tensor
+    path: Curve
+
+
 class _Integration:
     """The loop and what stands around it."""
 
@@ -283,7 +298,10 @@ class _Integration:
     def result(self) -> ODEResult:
         """The states at all times, and how the integration ended."""
         y0, system = self._system.state, self._system
-        last = O.while_loop(self._goes_on, self._turn, self._begun(), max_steps=self._most)
+        begun = self._begun()
+        last = O.while_loop(self._goes_on, self._turn, begun, max_steps=self._most)
+        if self._is_swept:
+            last = self._swept(begun, last)
         t, y, rows, status = last["t"], last["y"], last["rows"], last["status"]
         if system.has_event:
             t, y, rows = self._with_event(last)
@@ -293,6 +311,48 @@ class _Integration:
         ys = [self._stacked(a, row, z, reached, ended) for a, row, z in zip(y0, rows or y0, y, strict=True)]
         counts = last["steps"], last["rejected"], last["evaluations"]
         return ODEResult(system.packed(ys), t, system.packed(y), status, *counts)
+
+    @property
+    def _is_swept(self) -> bool:
+        """True if there are so many times between that turns which look at all of them would take long."""
+        return self._between.shape[0] > FEW
+
+    def _swept(self, begun: State, derived: State) -> State:
+        """The values of an integration whose derivatives are those of ``derived``: a loop over the times between, which
+        makes attempts until it has come to each."""
+        start = {**begun, "rows": (), "tries": 0}
+        flat = tuple(O.zeros_like(x) for x in start["y"])
+        nothing = Curve(start["t"], O.zeros_like(start["t"]), start["y"], (flat,) * len(self._stepper.pair.dense[0]))
+
+        def until(time: Tensor, s: State, path: Curve) -> tuple[State, Curve]:
+            def goes_on(carry: tuple[State, Curve]) -> Tensor:
+                s, _ = carry
+                arrived = self._not_after(time, s["t"])
+                return O.logical_and(O.logical_and(self._goes_on(s), s["tries"] < self._most), O.logical_not(arrived))
+
+            def turn(carry: tuple[State, Curve]) -> tuple[State, Curve]:
+                s, path = carry
+                made, step = self._attempted(s)
+                made["tries"] = s["tries"] + 1
+                new = nests.map(lambda a, b: O.where(step.moves, a, b), step.path, path)
+                return {name: made[name] for name in s}, new
+
+            found: tuple[State, Curve] = O.while_loop(goes_on, turn, (s, path))
+            return found
+
+        def row(carry: tuple[State, Curve], time: Tensor) -> tuple[tuple[State, Curve], Vector]:
+            s, path = until(time, *carry)
+            return (s, path), path.at(time, self._not_after(time, s["t"]))
+
+        still = nests.map(O.stop_gradient, (start, nothing))
+        carry, rows = O.scan(row, still, O.stop_gradient(self._between))
+        last, _ = until(self._goal, *carry)
+        return {
+            **{name: nests.map(O.stop_gradient, x) for name, x in last.items()},
+            "t": surrogate(O.stop_gradient(last["t"]), derived["t"]),
+            "y": tuple(surrogate(O.stop_gradient(x), z) for x, z in zip(last["y"], derived["y"], strict=True)),
+            "rows": tuple(surrogate(O.stop_gradient(x), z) for x, z in zip(rows, derived["rows"], strict=True)),
+        }
 
     def _stacked(self, first: Tensor, rows: Tensor, end: Tensor, reached: Tensor, ended: Tensor) -> Tensor:
         """The states at all times, those that were not reached NaN."""
@@ -334,7 +394,28 @@ class _Integration:
         return O.logical_and(s["t"] != self._goal, s["status"] == GOING)
 
     def _turn(self, s: State) -> State:
-        """One attempt, and the step if it is accepted."""
+        """One attempt, and the step if it is accepted, with its derivatives."""
+        made, step = self._attempted(s)
+        rows = s["rows"]
+
+        def derived(t: Tensor, y: Vector) -> tuple[Tensor, Vector, Vector]:
+            lands = O.logical_and(step.moves, step.lands)
+            h = O.where(lands, self._last - t, step.h)  # the last step is as long as what is left
+            end, slopes = self._stepper.derived(self._system.slope, t, y, h)
+            path = curve(self._stepper.pair, t, h, y, slopes)
+            return t + h, end, self._added(path, rows, t, step.arrival) if rows else ()
+
+        then, behind, added = O.checkpoint(derived, s["t"], s["y"])
+        made["t"] = surrogate(made["t"], then)
+        made["y"] = tuple(map(surrogate, made["y"], behind))
+        if self._is_swept:
+            made["rows"] = added  # nobody reads their values
+        elif rows:
+            made["rows"] = tuple(map(surrogate, self._written(step.path, rows, s["t"], step.arrival), added))
+        return {name: made[name] for name in s}
+
+    def _attempted(self, s: State) -> tuple[State, _Step]:
+        """The values of the state after one attempt, but for the rows, and the step."""
         system, pair = self._system, self._stepper.pair
         t, y, h = s["t"], s["y"], s["h"]
         left = self._goal - t
@@ -347,7 +428,7 @@ class _Integration:
         accepted, proposed, remembered = self._controller.next(h, error, s["error"], s["refused"])
         arrival = O.where(lands, self._goal, t + h)
         stuck = O.logical_and(O.logical_not(accepted), too_small(t, proposed))
-        made: State = {"status": O.where(stuck, STUCK, GOING)}
+        made: State = {"status": O.where(stuck, STUCK, GOING), "rows": s["rows"]}
         moves = accepted
         if system.has_event:
             mark = system.mark(arrival, attempt.y)
@@ -356,24 +437,10 @@ class _Integration:
             proposed = O.where(happens, h, proposed)
             made["status"] = O.where(happens, EVENT, made["status"])
             made["mark"] = O.where(moves, mark, s["mark"])
-        step = O.stop_gradient(O.where(moves, h, 0.0))
-        arrival = O.stop_gradient(O.where(moves, arrival, t))
-        end = chosen(moves, attempt.y, y)
-        rows = s["rows"]
-        if rows:
-            rows = self._written(curve(pair, t, h, y, attempt.slopes), rows, t, arrival)
-
-        def derived(t: Tensor, y: Vector) -> tuple[Tensor, Vector, Vector]:
-            h = O.where(O.logical_and(moves, lands), self._last - t, step)  # the last step is as long as what is left
-            end, slopes = self._stepper.derived(system.slope, t, y, h)
-            rows = self._added(curve(pair, t, h, y, slopes), s["rows"], t, arrival) if s["rows"] else ()
-            return t + h, end, rows
-
-        then, behind, added = O.checkpoint(derived, t, y)
+        arrival = O.where(moves, arrival, t)
         made |= {
-            "t": surrogate(arrival, then),
-            "y": tuple(map(surrogate, end, behind)),
-            "rows": tuple(map(surrogate, rows, added)),
+            "t": arrival,
+            "y": chosen(moves, attempt.y, y),
             "slope": chosen(moves, attempt.slopes[-1], s["slope"]),
             "h": proposed, "error": remembered, "refused": O.logical_not(accepted),
             "steps": s["steps"] + O.astype(moves, np.int64),
@@ -382,7 +449,9 @@ class _Integration:
         }  # fmt: skip
         for name in ("slope", "h", "error"):
             made[name] = nests.map(O.stop_gradient, made[name])
-        return {name: made[name] for name in s}
+        taken = O.stop_gradient(O.where(moves, h, 0.0))
+        path = curve(pair, t, h, y, attempt.slopes)
+        return made, _Step(moves, lands, taken, O.stop_gradient(arrival), path)
 
     def _inside(self, t: Tensor, arrival: Tensor) -> Tensor:
         """True for the times between that lie behind ``t`` and not behind ``arrival``."""
