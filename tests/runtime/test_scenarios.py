@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.scenarios import bits, numbers, of_one, of_rows
 
 import staticgrad as sg
 from staticgrad.runtime.scenarios.tree import TreeSum, sum_of_rows
@@ -22,33 +23,6 @@ from staticgrad.runtime.session import mapping
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SPAWN = get_context("spawn")  # a fork has the threads of the tests before
-
-
-def bits(results: Any) -> list[bytes]:
-    return [np.asarray(one).tobytes() for one in (results if isinstance(results, list | tuple) else [results])]
-
-
-def of_one(threads: int = 1) -> sg.Executable:
-    """An option's payoff and two derivatives, for one scenario."""
-    with sg.Graph() as graph:
-        spot, vol, z = (sg.placeholder((), sg.float64, name=name) for name in ("spot", "vol", "z"))
-        payoff = sg.maximum(spot * sg.exp(vol * z - vol * vol / 2) - 100.0, 0.0)
-        slopes = sg.gradients(payoff, [spot, vol])
-    return sg.Session(graph, num_threads=threads).compile([payoff, *slopes], [spot, vol, z])
-
-
-def of_rows(threads: int = 1) -> sg.Executable:
-    """Sums and means over the scenarios of a call, and a value of each."""
-    with sg.Graph() as graph:
-        w = sg.placeholder((3,), sg.float64, name="w")
-        x = sg.placeholder((sg.dim("scenarios"), 3), sg.float64, name="x")
-        y = sg.exp(-(sg.tanh(x) @ w))
-        (slope,) = sg.gradients(y.sum(), [w])
-    return sg.Session(graph, num_threads=threads).compile({"y": y, "sum": y.sum(), "slope": slope}, [w, x])
-
-
-def numbers(n: int, *shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).normal(size=(n, *shape))
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -374,9 +348,9 @@ MEMORY = """
 import resource, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-import test_scenarios
+from support import scenarios
 n = int(sys.argv[2])
-exe = test_scenarios.of_rows(2)
+exe = scenarios.of_rows(2)
 x = np.broadcast_to(np.arange(3.0), (n, 3))
 exe.map(np.ones(3), x, reduce="sum")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -385,7 +359,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 def test_memory_does_not_grow_with_the_number_of_scenarios() -> None:
     def most(n: int) -> int:
-        command = [sys.executable, "-c", MEMORY, str(Path(__file__).parent), str(n)]
+        command = [sys.executable, "-c", MEMORY, str(Path(__file__).parents[1]), str(n)]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) << 10
 
     few, many = most(500_000), most(4_000_000)  # of 96 MB, were they an array
