@@ -61,6 +61,7 @@ TITLES = {
         "gaussian_process": "Gaussian process",
         "kalman": "Kalman filter",
         "heston": "Stochastic volatility",
+        "libor": "A book of swaptions",
         "numpy_monte_carlo": "Greeks of a NumPy pricer",
     },
     "Gradients and memory": {
@@ -308,6 +309,13 @@ def heston(run: Run, figure: Any) -> None:
     for axes, values, label in zip((left, right), np.transpose(found), ("price", "by the spot"), strict=True):
         axes.plot(spots, values, color=BLUE)
         axes.set(xlabel="spot", ylabel=label)
+
+
+@picture
+def libor(run: Run, figure: Any) -> None:
+    for axes, name, color in zip(figure.subplots(1, 2), ("forwards", "volatilities"), (BLUE, ORANGE), strict=True):
+        axes.bar(np.arange(run["RATES"]) + 1, run["found"][name], color=color)
+        axes.set(xlabel="quarter", title=f"by {name}")
 
 
 @picture
