@@ -33,7 +33,7 @@ from staticgrad.tools import cli
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
     "staticgrad.CFunction": "capsule ctypes header low_level_callable raw refresh",
-    "staticgrad.Executable": "cfunc cost export memory profile ready setup text view wait",
+    "staticgrad.Executable": "cfunc cost export map memory profile ready setup text view wait",
     "staticgrad.Graph": "finalize to_networkx variables",
     "staticgrad.OwnOp": "check",
     "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"

@@ -59,8 +59,8 @@ def pricer(threads: int | None = None, seed: int = 0) -> sg.Executable:
         path = sg.placeholder((sg.dim("paths"),), sg.int64, name="path")
         value = values(forwards, volatilities, sg.random.normal((STEPS, path.shape[0]), dtype=sg.float64))
         mean = value.mean()
-        fetches = {"price": mean, "square": (value * value).mean()}
-        fetches["forwards"], fetches["volatilities"] = sg.gradients(mean, [forwards, volatilities])
+        slopes = sg.gradients(mean, [forwards, volatilities])
+        fetches = {"price": mean, "square": (value * value).mean(), "forwards": slopes[0], "volatilities": slopes[1]}
     session = sg.Session(graph, num_threads=threads, seed=seed)
     return session.compile(fetches, [forwards, volatilities, path])
 

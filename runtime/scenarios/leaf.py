@@ -72,7 +72,7 @@ class LeafProgram:
 
 
 def leaf_program(source: ExportSource, program: Program, rows: int) -> LeafProgram:
-    """The program of a leaf of so many scenarios, loaded.
+    """The program of a leaf of ``rows`` scenarios, loaded.
 
     Raises:
         GraphError: it writes variables, calls Python or other processes, or reads gradients of tapes.

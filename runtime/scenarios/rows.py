@@ -21,7 +21,7 @@ from staticgrad.runtime.running.binding import Argument, as_array, ready
 
 
 def shaped(x: Tensor, value: Any) -> Any:
-    """What is fed as ``x``, as something that has a shape and that can be sliced."""
+    """The feed of ``x`` as something that has a shape and that can be sliced."""
     if isinstance(value, np.ndarray | range):
         return value
     foreign = as_numpy(value, f"feed of {x.name!r}", x.source)

@@ -1,8 +1,8 @@
 """Blocks on their way to whoever computes them: numbered blocks come in, their results come out in the same order.
 
-A ``Spreader`` hands out so many blocks that workers have some to come, and no more, so that memory does not grow with
-the number of blocks. It asks of an executor what ``concurrent.futures`` says: ``submit(function, *arguments)`` gives a
-future with ``result()``. That is what pools of threads and processes, ``mpi4py.futures``, loky, Dask's ``Client`` and
+A ``Spreader`` has a limited number of blocks handed out at any time, some for each worker, so that memory does not grow
+with the number of blocks. It asks of an executor what ``concurrent.futures`` says: ``submit(function, *arguments)``
+gives a future with ``result()``. That is what pools of threads and processes, ``mpi4py.futures``, loky, Dask's ``Client`` and
 submitit have in common; nothing else is used but ``cancel`` of futures and ``shutdown`` of executors made here.
 
 What goes wrong:
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 @frozen
-class Block:
+class ScenarioBlock:
     """Scenarios from ``start`` to ``stop``, which are the leaves from ``first`` on."""
 
     first: int
@@ -63,8 +63,8 @@ class Spreader(Generic[R]):
     def __init__(
         self,
         executor: Any,
-        here: Callable[[Block], R],
-        there: Callable[[Block, bool], tuple[Any, ...]],
+        here: Callable[[ScenarioBlock], R],
+        there: Callable[[ScenarioBlock, bool], tuple[Any, ...]],
         threads: int,
         window: int,
     ) -> None:
@@ -88,9 +88,9 @@ class Spreader(Generic[R]):
             self._make = executor
             self._renew()
 
-    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, R]]:
+    def results(self, blocks: Iterable[ScenarioBlock]) -> Iterator[tuple[ScenarioBlock, R]]:
         """Blocks with their results, in order."""
-        waiting: deque[tuple[Block, _Handed]] = deque()
+        waiting: deque[tuple[ScenarioBlock, _Handed]] = deque()
         remaining = iter(blocks)
         try:
             while True:
@@ -105,7 +105,7 @@ class Spreader(Generic[R]):
             for executor in self._made:
                 _shut_down(executor)
 
-    def _submit(self, block: Block, whole: bool = False) -> _Handed:
+    def _submit(self, block: ScenarioBlock, whole: bool = False) -> _Handed:
         while self._executor is not self._threads:
             try:
                 return _Handed(self._executor.submit(*self._there(block, whole)), False)
@@ -113,7 +113,7 @@ class Spreader(Generic[R]):
                 self._give_up(error)
         return _Handed(self._executor.submit(self._here, block), True)
 
-    def _result(self, block: Block, handed: _Handed) -> R:
+    def _result(self, block: ScenarioBlock, handed: _Handed) -> R:
         failures = 0
         while True:
             try:

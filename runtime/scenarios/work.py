@@ -1,4 +1,4 @@
-"""What a thread or a worker computes: a block of scenarios comes in, its sums or its results go out. NumPy alone.
+"""Work of a thread or a worker: a block of scenarios comes in, its sums or its results go out. NumPy alone.
 
 A *leaf* is the scenarios of one call of the program, of which the last leaf may have fewer; it never depends on how
 scenarios are shared out. A *block* is a number of leaves that one thread or worker computes, one after the other.
@@ -69,7 +69,7 @@ class ScenarioWork:
     random: tuple[int, int] | None = None
 
     def sums(self) -> tuple[Summed, ...]:
-        """How the sums of results lie."""
+        """The places of the sums of results."""
         ends, found = {FLOAT: 0, INTEGER: 0}, []
         for result, by_row in zip(self.entry.results, self.by_row, strict=True):
             dtype = INTEGER if result.type.dtype.kind in "biu" else FLOAT
@@ -167,7 +167,7 @@ class _Run:
         return tuple(sums.values())
 
     def _entry(self, count: int) -> LoadedEntry:
-        """The program for a leaf of so many scenarios."""
+        """The program for a leaf of ``count`` scenarios."""
         entry, rest = self._entries
         return rest if rest is not None and count < self._work.rows else entry
 

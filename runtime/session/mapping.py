@@ -12,8 +12,8 @@ computes. Output: the nest of the fetches, of all scenarios or summed over them.
                      the scenarios. The program is declared for any number of scenarios, and called with many at a time
     shared           all other arrays: they are given to every call as they are
 
-Where the size was given as a number when the executable was compiled, calls have so many scenarios. Otherwise a leaf
-has what ``scenarios.leaf`` chooses. Programs of one scenario that draw random numbers, or with ops that do not go over
+Where the size was given as a number when the executable was compiled, calls have that number of scenarios. Otherwise a
+leaf has what ``scenarios.leaf`` chooses. Programs of one scenario that draw random numbers, or with ops that do not go over
 many, run scenario by scenario: then a leaf is one.
 
 **Results.** One whose first size is that of the scenarios (of a program of one scenario: every one) has a value for
@@ -47,7 +47,7 @@ from staticgrad.runtime.running.fetches import filled, flatten_like
 from staticgrad.runtime.scenarios.bar import Told, told
 from staticgrad.runtime.scenarios.leaf import FIRST_ROWS, LeafProgram, leaf_program, rows_of_leaf
 from staticgrad.runtime.scenarios.rows import Rows, shape_of, shaped
-from staticgrad.runtime.scenarios.spread import Block, Spreader
+from staticgrad.runtime.scenarios.spread import ScenarioBlock, Spreader
 from staticgrad.runtime.scenarios.tree import TreeSum
 from staticgrad.runtime.scenarios.work import FLOAT, INTEGER, Reduce, ScenarioWork, run_block
 from staticgrad.runtime.session import exporting
@@ -104,7 +104,7 @@ class Arrangement:
             for one, shape in zip(self.rows, self.of_one, strict=True)
         )
 
-    def arrays(self, block: Block) -> list[Array]:
+    def arrays(self, block: ScenarioBlock) -> list[Array]:
         """The arrays of a block, of the feeds that have scenarios."""
         return [one.block(block.start, block.stop) for one in self.rows if one is not None]
 
@@ -207,7 +207,7 @@ def _lone_symbol(size: object) -> Symbol | None:
 
 
 class Mapping:
-    """What an executable does over scenarios; it keeps the programs of leaves.
+    """The runs of an executable over scenarios; it keeps the programs of leaves.
 
     A leaf of 0 rows is the program of one scenario as it is declared, without an axis.
     """
@@ -324,7 +324,7 @@ class Mapping:
         return leaf(rows), leaf(left) if left and needs_rest else None
 
     def _sized(self, given: Arrangement, key: object) -> int:
-        """How many scenarios a leaf has."""
+        """The number of scenarios of a leaf."""
         if given.given is not None:
             return given.given
         try:
@@ -442,10 +442,10 @@ class _MappedRun:
             leaves = 1 << most.bit_length() - 1
         return range(0, self._leaves, leaves)
 
-    def _computed(self, firsts: range) -> Iterator[tuple[Block, Sequence[Array]]]:
+    def _computed(self, firsts: range) -> Iterator[tuple[ScenarioBlock, Sequence[Array]]]:
         """Blocks with their results, in order."""
         rows, count = self._work.rows, self._given.count
-        blocks = (Block(first, first * rows, min((first + firsts.step) * rows, count)) for first in firsts)
+        blocks = (ScenarioBlock(first, first * rows, min((first + firsts.step) * rows, count)) for first in firsts)
         if self._executor is None and (self._threads < 2 or self._is_short):
             for block in blocks:
                 yield block, self._here(block)
@@ -458,13 +458,13 @@ class _MappedRun:
             content = pickle.dumps(self._work, 5)
             digest = hashlib.sha256(content).hexdigest()
 
-        def there(block: Block, whole: bool) -> tuple[Any, ...]:
+        def there(block: ScenarioBlock, whole: bool) -> tuple[Any, ...]:
             sent = content if whole or len(content) <= SMALL or not block.first else None
             return run_block, digest, sent, block.first, self._given.arrays(block)
 
         yield from Spreader(self._executor, self._here, there, self._threads, window).results(blocks)
 
-    def _here(self, block: Block) -> Sequence[Array]:
+    def _here(self, block: ScenarioBlock) -> Sequence[Array]:
         """The results of a block, computed by this thread."""
         outs = None if self._outs is None else [out[block.start : block.stop] for out in self._outs]
         return self._work.run(block.first, self._given.arrays(block), outs)

@@ -147,7 +147,7 @@ def test_dir_of_objects_has_what_users_may_use() -> None:
         g: "entries finalize finalized nodes text to_networkx variables",
         sess: "check_numerics close compile compile_count forward get grad graph matmul_precision num_threads restore"
         " run save seed set set_all set_grad sizes zero_grad",
-        exe: "cfunc cost export feeds fetches memory profile ready session setup text view wait",
+        exe: "cfunc cost export feeds fetches map memory profile ready session setup text view wait",
         tape: "backward close memory",
     }
     for there, names in allowed.items():
