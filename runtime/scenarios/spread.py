@@ -2,8 +2,9 @@
 
 A ``Spreader`` has a limited number of blocks handed out at any time, some for each worker, so that memory does not grow
 with the number of blocks. It asks of an executor what ``concurrent.futures`` says: ``submit(function, *arguments)``
-gives a future with ``result()``. That is what pools of threads and processes, ``mpi4py.futures``, loky, Dask's ``Client`` and
-submitit have in common; nothing else is used but ``cancel`` of futures and ``shutdown`` of executors made here.
+gives a future with ``result()``. That is what pools of threads and processes, ``mpi4py.futures``, loky, Dask's
+``Client`` and submitit have in common; nothing else is used but ``cancel`` of futures, and ``shutdown`` of those made
+here.
 
 What goes wrong:
 

@@ -13,8 +13,8 @@ computes. Output: the nest of the fetches, of all scenarios or summed over them.
     shared           all other arrays: they are given to every call as they are
 
 Where the size was given as a number when the executable was compiled, calls have that number of scenarios. Otherwise a
-leaf has what ``scenarios.leaf`` chooses. Programs of one scenario that draw random numbers, or with ops that do not go over
-many, run scenario by scenario: then a leaf is one.
+leaf has what ``scenarios.leaf`` chooses. Programs of one scenario that draw random numbers, or with ops that do not go
+over many, run scenario by scenario: then a leaf is one.
 
 **Results.** One whose first size is that of the scenarios (of a program of one scenario: every one) has a value for
 each. ``reduce`` sums these, or takes their mean. One without it is what the program itself makes of the scenarios that

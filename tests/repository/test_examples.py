@@ -137,6 +137,17 @@ def test_heston_without_wobble_is_black_scholes() -> None:
     assert abs(slopes[0] - below(first)) < 0.02
 
 
+def test_libor_slopes_are_differences() -> None:
+    libor, where, step = load("libor"), 60, 1e-6
+    prices = []
+    for sign in (1, -1):
+        moved = libor.FORWARDS.copy()
+        moved[where] += sign * step
+        prices.append(libor.pricer(seed=3).map(moved, libor.VOLATILITIES, range(256), reduce="mean")["price"])
+    slopes = libor.pricer(threads=2, seed=3).map(libor.FORWARDS, libor.VOLATILITIES, range(256), reduce="mean")
+    np.testing.assert_allclose(slopes["forwards"][where], (prices[0] - prices[1]) / (2 * step), rtol=1e-6)
+
+
 def test_heston_slopes_are_differences() -> None:
     heston = load("heston")
     prices = []
