@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ENTRY = "entry"  # as the module around a program calls its function
 LEAF_BYTES = 1 << 20  # of the memory that a call of a leaf works in, about what a second cache holds
 FIRST_ROWS = 64  # for which a program is compiled to see what it needs
-MOST_ROWS = 1 << 14
+MOST_ROWS = 1 << 16
 MOST_BYTES = 1 << 26  # of the memory of a leaf of ``FIRST_ROWS``; one that needs more has fewer
 
 

@@ -46,17 +46,3 @@ def _plus(before: Sequence[Array], after: Sequence[Array]) -> Sequence[Array]:
     for a, b in zip(before, after, strict=True):
         np.add(a, b, out=a)
     return before
-
-
-def sum_of_rows(rows: Array, out: Array) -> None:
-    """The sum of rows along the first axis, in a fixed order that adds whole halves, which ``rows`` may be overwritten
-    for; ``out`` has its dtype."""
-    count = len(rows)
-    while count > 2:
-        half = 1 << (count - 1).bit_length() - 1
-        np.add(rows[: count - half], rows[half:count], out=rows[: count - half])
-        count = half
-    if count == 2:
-        np.add(rows[0], rows[1], out=out)
-    else:
-        out[...] = rows[0]

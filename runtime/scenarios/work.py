@@ -25,17 +25,21 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import sizes
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.export.loaded import LoadedEntry, renewed, run_ready
-from staticgrad.runtime.scenarios.tree import TreeSum, sum_of_rows
+from staticgrad.runtime.scenarios.tree import TreeSum
 
 Reduce: TypeAlias = Literal["sum", "mean"]
 FLOAT, INTEGER = np.dtype(np.float64), np.dtype(np.int64)
 KEPT = 4  # works in a worker
 
 
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which numbers of a dtype are added up."""
+    return INTEGER if dtype.kind in "biu" else FLOAT
+
+
 @frozen
-class Summed:
-    """A result that is summed: its shape without the scenarios' axis, and where its sum lies among those of its
-    dtype."""
+class SumPlace:
+    """A result that is summed: its shape, and where its sum lies among those of its dtype."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -49,13 +53,13 @@ class ScenarioWork:
 
     Attributes:
         entry: the program for a leaf.
-        rest: the same for the last leaf where that has fewer scenarios, and the program adds up over them; else these
-            are filled up with the last one, and what is computed too much is left out.
+        rest: the same for the last leaf where that has fewer scenarios and results are sums; else these are filled up
+            with the last one, and what is computed too much is left out.
         rows: scenarios of a leaf.
         is_single: whether the program is of one scenario, whose arrays lack the axis.
         shared: for each feed the array that all scenarios share, None for one that has the scenarios' axis.
-        by_row: for each result whether it has that axis.
-        reduce: how results are reduced over it.
+        reduces: whether results are sums over the scenarios of a leaf, that are to be added up; else each has the axis.
+        weighs: for each result that is a mean over a leaf, True: it counts as often as the leaf has scenarios.
         random: the seed, and the number of the run as which the first leaf draws; None where the program does not draw.
     """
 
@@ -64,19 +68,18 @@ class ScenarioWork:
     rows: int
     is_single: bool
     shared: tuple[Array | None, ...]
-    by_row: tuple[bool, ...]
-    reduce: Reduce | None
+    reduces: bool
+    weighs: tuple[bool, ...]
     random: tuple[int, int] | None = None
 
-    def sums(self) -> tuple[Summed, ...]:
+    def sums(self) -> tuple[SumPlace, ...]:
         """The places of the sums of results."""
         ends, found = {FLOAT: 0, INTEGER: 0}, []
-        for result, by_row in zip(self.entry.results, self.by_row, strict=True):
-            dtype = INTEGER if result.type.dtype.kind in "biu" else FLOAT
-            shape = sizes(result.type.shape)[int(by_row and not self.is_single) :]
+        for result in self.entry.results:
+            dtype, shape = sum_dtype(result.type.dtype), sizes(result.type.shape)
             begin = ends[dtype]
             ends[dtype] += int(np.prod(shape, dtype=np.int64))
-            found.append(Summed(dtype, shape, begin, ends[dtype]))
+            found.append(SumPlace(dtype, shape, begin, ends[dtype]))
         return tuple(found)
 
     def result_shape(self, number: int, count: int) -> tuple[int, ...]:
@@ -84,7 +87,7 @@ class ScenarioWork:
         return (count, *sizes(self.entry.results[number].type.shape)[int(not self.is_single) :])
 
     def run(self, first: int, arrays: Sequence[Array], outs: Sequence[Array] | None = None) -> Sequence[Array]:
-        """The results of a block: its sums in float64 and int64, or for each fetch an array of all its scenarios.
+        """The results of a block: its sums, in float64 and in int64, or for each fetch an array of all its scenarios.
 
         Args:
             first: the number of the first leaf.
@@ -112,7 +115,7 @@ class _Run:
     def results(self, outs: Sequence[Array] | None) -> Sequence[Array]:
         work, rows = self._work, self._work.rows
         leaves = range(-(-self._count // rows))
-        if work.reduce is None:
+        if not work.reduces:
             if outs is None:
                 outs = [
                     np.empty(work.result_shape(number, self._count), x.type.dtype)
@@ -141,29 +144,22 @@ class _Run:
             for out, found in zip(outs, padded, strict=True):
                 out[begin:] = found[:count]
 
-    def _summed(self, leaf: int, layout: Sequence[Summed]) -> Sequence[Array]:
+    def _summed(self, leaf: int, layout: Sequence[SumPlace]) -> Sequence[Array]:
         """The sums of a leaf: an array of float64, one of int64."""
         work = self._work
         count = min(work.rows, self._count - leaf * work.rows)
         sums = {dtype: np.empty(length, dtype) for dtype, length in self._lengths.items()}
-        results, later = [], []
-        entry = self._entry(count)
-        for result, by_row, place in zip(entry.results, work.by_row, layout, strict=True):
-            out = sums[place.dtype][place.begin : place.end].reshape(place.shape)
-            axis = by_row and not work.is_single
-            if axis or result.type.dtype is not place.dtype:
-                made = np.empty(sizes(result.type.shape), result.type.dtype)
-                later.append((made[:count] if axis else made[None], out))
-                results.append(made)
-            else:
-                results.append(out)
-        self._call(leaf, count, results)
-        for made, out in later:
-            sum_of_rows(made if made.dtype is out.dtype else made.astype(out.dtype), out)
-        if work.reduce == "mean" and count > 1:
-            for by_row, place in zip(work.by_row, layout, strict=True):
-                if not by_row:  # the mean over a leaf weighs as much as that has scenarios
-                    sums[place.dtype][place.begin : place.end] *= count
+        outs = [sums[place.dtype][place.begin : place.end].reshape(place.shape) for place in layout]
+        made = [
+            out if result.type.dtype is out.dtype else np.empty(out.shape, result.type.dtype)
+            for out, result in zip(outs, work.entry.results, strict=True)
+        ]
+        self._call(leaf, count, made)
+        for out, one, weighs in zip(outs, made, work.weighs, strict=True):
+            if one is not out:
+                out[...] = one
+            if weighs:
+                out *= count
         return tuple(sums.values())
 
     def _entry(self, count: int) -> LoadedEntry:

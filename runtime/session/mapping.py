@@ -32,7 +32,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -41,7 +41,9 @@ from staticgrad.base.errors import FeedError, FetchError, GraphError, StaticGrad
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import Recent
 from staticgrad.base.types import Dim, Symbol, TensorType, as_declared, integer, symbols_of
-from staticgrad.graph.optable import Array
+from staticgrad.graph.graph import Derivation, Graph, Tensor
+from staticgrad.graph.optable import FUNCTIONS, Array
+from staticgrad.graph.scopes import isolated
 from staticgrad.runtime.running.binding import as_array, bind_sizes, types_of
 from staticgrad.runtime.running.fetches import filled, flatten_like
 from staticgrad.runtime.scenarios.bar import Told, told
@@ -49,7 +51,7 @@ from staticgrad.runtime.scenarios.leaf import FIRST_ROWS, LeafProgram, leaf_prog
 from staticgrad.runtime.scenarios.rows import Rows, shape_of, shaped
 from staticgrad.runtime.scenarios.spread import ScenarioBlock, Spreader
 from staticgrad.runtime.scenarios.tree import TreeSum
-from staticgrad.runtime.scenarios.work import FLOAT, INTEGER, Reduce, ScenarioWork, run_block
+from staticgrad.runtime.scenarios.work import FLOAT, INTEGER, Reduce, ScenarioWork, run_block, sum_dtype
 from staticgrad.runtime.session import exporting
 from staticgrad.runtime.session.programs import Programs
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.export.source import ExportSource
 
+Summed: TypeAlias = tuple[bool, ...] | None  # for each result whether a leaf sums it; None where nothing is reduced
 REDUCTIONS = (None, "sum", "mean")
 KEPT_LEAVES = 16  # programs of an executable
 BLOCKS_A_THREAD = 8  # so that threads end together
@@ -237,16 +240,22 @@ class Mapping:
             raise FetchError("map: expected tensors, actual ops: scenarios have no order in which ops could write")
         given = arranged(programs, values)
         by_row = self._by_row(given, reduce)
-        leaf, rest = self._leaves(given, needs_rest=not all(by_row))
+        leaf, rest = self._leaves(given, by_row if reduce is not None else None)
         if executor is not None and not leaf.is_file:
             raise StaticGradError("map: executor: on this machine programs have no files that workers could load")
         rows = max(leaf.rows, 1)
         outs = None if reduce is not None else self._outs(given, leaf, out)
         with self._drawing(leaf, -(-given.count // rows)) as random:
             entries = leaf.entry(store), None if rest is None else rest.entry(store)
-            work = ScenarioWork(*entries, rows, leaf.rows == 0, given.shared, by_row, reduce, random)
+            reduces = reduce is not None
+            weighs = tuple(reduce == "mean" and not flag for flag in by_row)
+            work = ScenarioWork(*entries, rows, leaf.rows == 0, given.shared, reduces, weighs, random)
             run = _MappedRun(work, given, outs, executor, programs.options.workers, leaf.seconds)
-            results = fetched.spread(run.results(block, progress), None if out is None else self._flat(out))
+            found = run.results(block, progress)
+        if reduces:
+            divisor = given.count if reduce == "mean" else None
+            found = [_as_result(x, total, divisor) for x, total in zip(fetched.tensors, found, strict=True)]
+        results = fetched.spread(found, None if out is None else self._flat(out))
         if out is None:
             return results[0] if fetched.is_single else fetched.pack(results)
         made = [x if y is None else y for x, y in zip(results, self._flat(out), strict=True)]
@@ -311,24 +320,25 @@ class Mapping:
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
-    def _leaves(self, given: Arrangement, needs_rest: bool) -> tuple[LeafProgram, LeafProgram | None]:
+    def _leaves(self, given: Arrangement, summed: Summed) -> tuple[LeafProgram, LeafProgram | None]:
         """The program of a leaf, and that of a last one with fewer scenarios where these cannot be filled up."""
-        key = given.is_single, given.of_one, given.given, tuple(one is not None for one in given.rows)
+        flags = tuple(one is not None for one in given.rows)
+        key = given.is_single, given.of_one, given.given, flags, summed
         once = self._programs.compiler.once
 
         def leaf(rows: int) -> LeafProgram:
-            return once(self._known, (key, rows), lambda: self._compiled(given, key, rows))
+            return once(self._known, (key, rows), lambda: self._compiled(given, key, rows, summed))
 
-        (rows,) = once(self._rows, key, lambda: self._rows.put(key, (self._sized(given, key),)))
+        (rows,) = once(self._rows, key, lambda: self._rows.put(key, (self._sized(given, key, summed),)))
         left = given.count % max(rows, 1)
-        return leaf(rows), leaf(left) if left and needs_rest else None
+        return leaf(rows), leaf(left) if left and summed is not None else None
 
-    def _sized(self, given: Arrangement, key: object) -> int:
+    def _sized(self, given: Arrangement, key: object, summed: Summed) -> int:
         """The number of scenarios of a leaf."""
         if given.given is not None:
             return given.given
         try:
-            source, region = self._source(given, FIRST_ROWS)
+            source, region = self._source(given, FIRST_ROWS, summed)
         except GraphError as error:
             if not given.is_single:
                 raise
@@ -340,8 +350,8 @@ class Mapping:
             self._known.put((key, rows), leaf_program(source, program, rows))
         return rows
 
-    def _compiled(self, given: Arrangement, key: object, rows: int) -> LeafProgram:
-        source, region = self._source(given, rows)
+    def _compiled(self, given: Arrangement, key: object, rows: int, summed: Summed) -> LeafProgram:
+        source, region = self._source(given, rows, summed)
         program = self._programs.compiler.unloaded_of(region, self._options)
         return self._known.put((key, rows), leaf_program(source, program, rows))
 
@@ -350,7 +360,7 @@ class Mapping:
         """Those of the executable, for one thread: a leaf is computed by one."""
         return replace(self._programs.options, workers=1, tiers=False)
 
-    def _source(self, given: Arrangement, rows: int) -> tuple[ExportSource, Region]:
+    def _source(self, given: Arrangement, rows: int, summed: Summed) -> tuple[ExportSource, Region]:
         """The program of a leaf as exports see it, and its region.
 
         Raises:
@@ -359,17 +369,19 @@ class Mapping:
         programs = self._programs
         compiler, options = programs.compiler, self._options
         tensors, feeds = list(programs.fetched.tensors), list(programs.feeds)
-        types = types_of(feeds, given.shapes(rows))
+        graph: Graph = Derivation(compiler.store.graph)
         if given.is_single and rows:
             from staticgrad.compiler.autodiff.batching import over_examples
-            from staticgrad.compiler.regions.cut import cut
 
             varying = [x for x, one in zip(feeds, given.rows, strict=True) if one is not None]
             graph, tensors, feeds = over_examples(compiler.store.graph, tensors, feeds, varying, rows)
-            types = types_of(feeds, given.shapes(rows))
-            region = cut(graph, tensors, types, check_numerics=options.check_numerics)
-        else:
-            region = compiler.region(tensors, types, options)
+        if summed is not None and rows:
+            with graph, isolated():
+                tensors = [_sum(y) if flag else y for y, flag in zip(tensors, summed, strict=True)]
+        from staticgrad.compiler.regions.cut import cut
+
+        types = types_of(feeds, given.shapes(rows))
+        region = cut(graph, tensors, types, check_numerics=options.check_numerics)
         source = replace(
             exporting.export_source(programs, _unasked, _unasked),
             feeds=tuple(feeds),
@@ -379,6 +391,19 @@ class Mapping:
             types=lambda: types,
         )
         return source, region
+
+
+def _sum(y: Tensor) -> Tensor:
+    """The sum over the scenarios of a leaf."""
+    dtype = sum_dtype(y.dtype)
+    return FUNCTIONS.sum(y if y.dtype == dtype else FUNCTIONS.astype(y, dtype), axis=0)
+
+
+def _as_result(x: Tensor, total: Array, divisor: int | None) -> Array:
+    """A sum, or a mean, as a result: floats in the dtype of the program's, integers in int64, their means in
+    float64."""
+    value = total if divisor is None else total / divisor
+    return np.array(value, None if x.dtype.kind in "biu" else x.dtype)
 
 
 def _unasked(*_: Any) -> ExportSource:
@@ -430,7 +455,7 @@ class _MappedRun:
                         if not np.may_share_memory(out, part):
                             out[one.start : one.stop] = part
                 tell(one.stop)
-        return self._reduced(tree.total()) if outs is None else outs
+        return self._sums(tree.total()) if outs is None else outs
 
     def _blocks(self, block: int | None) -> range:
         """The first leaf of each block. A block has a power of two of them: it is a subtree of the sum."""
@@ -469,13 +494,7 @@ class _MappedRun:
         outs = None if self._outs is None else [out[block.start : block.stop] for out in self._outs]
         return self._work.run(block.first, self._given.arrays(block), outs)
 
-    def _reduced(self, sums: Sequence[Array]) -> list[Array]:
-        """The sums, or means, as results have them: floats in the dtype of the program's, integers in int64, their
-        means in float64."""
-        totals, found = dict(zip((FLOAT, INTEGER), sums, strict=True)), []
-        for result, place in zip(self._work.entry.results, self._work.sums(), strict=True):
-            total = totals[place.dtype][place.begin : place.end].reshape(place.shape)
-            if self._work.reduce == "mean":
-                total = total / self._given.count
-            found.append(np.array(total, total.dtype if place.dtype is INTEGER else result.type.dtype))
-        return found
+    def _sums(self, sums: Sequence[Array]) -> list[Array]:
+        """The sum of each result."""
+        totals = dict(zip((FLOAT, INTEGER), sums, strict=True))
+        return [totals[x.dtype][x.begin : x.end].reshape(x.shape) for x in self._work.sums()]
