@@ -99,15 +99,14 @@ if TYPE_CHECKING:
     from staticgrad.compiler.autodiff.batching import vmap
     from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
     from staticgrad.compiler.autodiff.reverse import gradients
+    from staticgrad.compiler.autodiff.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.functions.checking import check_gradients
     from staticgrad.functions.function import function, hvp, value_and_grad
     from staticgrad.functions.implicit import fixed_point, root
+    from staticgrad.functions.linearization import ggn_product, linearize
     from staticgrad.functions.minimization.least_squares import least_squares
     from staticgrad.functions.minimization.minimize import minimize
-    from staticgrad.functions.linearization import ggn_product, linearize
-    from staticgrad.functions.minimization import minimize
     from staticgrad.functions.own import OwnOp, op
-    from staticgrad.functions.sparse import sparse_hessian, sparse_jacobian, sparsity
     from staticgrad.graph.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.graph.sparse import SparseTensor
     from staticgrad.odes.integration import odeint
@@ -333,9 +332,9 @@ _LATER = {
     "result_type": "staticgrad.graph.dtypes",
     "root": "staticgrad.functions.implicit",
     "save_graph": "staticgrad.saving.graphs",
-    "sparse_hessian": "staticgrad.functions.sparse",
-    "sparse_jacobian": "staticgrad.functions.sparse",
-    "sparsity": "staticgrad.functions.sparse",
+    "sparse_hessian": "staticgrad.compiler.autodiff.sparse",
+    "sparse_jacobian": "staticgrad.compiler.autodiff.sparse",
+    "sparsity": "staticgrad.compiler.autodiff.sparse",
     "value_and_grad": "staticgrad.functions.function",
     "vmap": "staticgrad.compiler.autodiff.batching",
 }

@@ -9,7 +9,6 @@ need when they run is what their caller gives: arrays, a workspace, the state.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import shutil
@@ -113,7 +112,9 @@ def export_one(
     place, targets = _checked_path(path, options), _targets(target, options.format)
     function = check_identifier(name) if name is not None else identifier(place.stem)
     if options.is_casadi:
-        return _export(place, casadi.columns(source, function), targets, name, options, source)
+        externals = casadi.externals(source, function)
+        sources = {entry: external.source for entry, external in externals.items()}
+        return _export(place, sources, targets, name, options, externals)
     return _export(place, {function: source.with_gradient(options.signature, options.wrt)}, targets, name, options)
 
 
@@ -123,7 +124,7 @@ def _export(
     targets: Sequence[Target],
     name: str | None,
     options: ExportOptions,
-    columns_of: ExportSource | None = None,
+    externals: Mapping[str, casadi.External] | None = None,
 ) -> ExportReport:
     if config.get("BACKEND") == "reference":
         raise StaticGradError("export: the reference backend compiles nothing: there is no program to export")
@@ -135,8 +136,7 @@ def _export(
         raise GraphError(f"export: {', '.join(map(repr, entries))}: expected executables of one session, which share"
                          f" its state, actual {len(stores)} sessions")  # fmt: skip
     (store,) = stores.values()
-    rename = None if columns_of is None else functools.partial(casadi.described, source=columns_of)
-    made = [ExportedPrograms(stem, sources, store, one, options, rename) for one in targets]
+    made = [ExportedPrograms(stem, sources, store, one, options, externals or {}) for one in targets]
     if options.format == "program":
         return _write_program(path, made)
     return _write_module(path, *made)

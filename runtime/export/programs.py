@@ -6,7 +6,7 @@ call. Around it a function is written (``entries``, ``casadi``), and all are lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from staticgrad.base.errors import GraphError
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from staticgrad.runtime.export.source import ExportSource
     from staticgrad.runtime.running.state import SessionState
 
-Rename = Callable[[Sequence[Entry]], tuple[Entry, ...]]  # entries under the names that their callers know
-
 
 class ExportedPrograms:
     """Programs for one target: their interface, the texts of their modules, the state as it begins."""
@@ -51,10 +49,11 @@ class ExportedPrograms:
         store: SessionState,
         target: Target,
         options: ExportOptions,
-        rename: Rename | None,
+        externals: Mapping[str, casadi.External],
     ) -> None:
         self.target = target
         self.options = options
+        self._externals = externals
         self._written_for = compact(target) if options.optimize == "size" else target
         compiled = {entry: _Compiled(source, self._written_for, options) for entry, source in entries.items()}
         variables: dict[str, TensorType] = {}
@@ -65,7 +64,7 @@ class ExportedPrograms:
         self._forms = {entry: one.entry(state, initial) for entry, one in compiled.items()}
         self._programs = {entry: one.texts for entry, one in compiled.items()}
         known = tuple(compiled[entry].described(entry, form) for entry, form in self._forms.items())
-        known = rename(known) if rename is not None else known
+        known = casadi.described(known, externals) if externals else known
         self.initial = initial if options.has_state else b""
         self.interface = ExportInterface(name, target.name, known, state if options.has_state else StateLayout())
 
@@ -80,11 +79,9 @@ class ExportedPrograms:
         if self.has_initial:
             shared.append(initial_state(initial_name(self.interface.name), self.initial, self.target))
         if self.options.is_casadi:
-            shared += [casadi.description(e, self._forms[e.name], self.target) for e in self.interface.entries]
-        write = casadi.text if self.options.is_casadi else text
-        modules = {
-            entry: [write(form, self._written_for), *self._programs[entry]] for entry, form in self._forms.items()
-        }
+            of, target = self._externals, self.target
+            shared += [casadi.description(name, form, target, of[name]) for name, form in self._forms.items()]
+        modules = {entry: [self._text(entry), *self._programs[entry]] for entry in self._forms}
         return link_modules(modules, shared, self.target, ir)
 
     def code(self) -> Code:
@@ -96,6 +93,11 @@ class ExportedPrograms:
         compiled = at_once(self._written_for)
         (own,) = compiled((around,), (False,))
         return objects.code([False] * len(objects.texts), compiled, ((own, around),))
+
+    def _text(self, entry: str) -> str:
+        """The module of the function around a program."""
+        form, target = self._forms[entry], self._written_for
+        return casadi.text(form, target, self._externals[entry]) if self.options.is_casadi else text(form, target)
 
 
 class _Compiled:

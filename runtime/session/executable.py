@@ -248,7 +248,8 @@ class Executable(vectorcall.Forwarding):
 
         Args:
             signature: the function's type, of those that ``cfunc`` has; ``"slots"`` is given its memory. ``"casadi"``
-                is CasADi's external function, with the Jacobian, which is declared in the graph for that.
+                is CasADi's external function, with its sparse first and second derivatives, as far as there are any,
+                which are declared in the graph for that.
             wrt: the feed that is x, as ``cfunc`` has it.
 
         See ``sg.export`` for the other arguments, and for what is raised.
