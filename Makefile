@@ -37,7 +37,7 @@ SYSTEMS := $(foreach name,jax jax_convert jax_libraries torch torch_convert pymc
   indices_out_of_range casadi beside_pytorch,$(wildcard tests/*/test_$(name).py)) \
   $(patsubst %,"tests/repository/test_docs.py::test_the_programs_on_a_page_run[docs/%.md]",ways-in/jax-functions ways-out/jax \
   ways-out/torch ways-in/torch-modules ways-in/pymc ways-in/pytensor guides/many-machines ways-in/onnx ways-in/stan) \
-  $(patsubst %,"tests/repository/test_examples.py::test_runs[%]",flax_model jax_hot_function onnx_file pymc_nutpie stan_schools torch_module)
+  $(patsubst %,"tests/repository/test_examples.py::test_runs[%]",flax_model jax_hot_function nmpc onnx_file optimal_control pymc_nutpie stan_schools torch_module)
 # The layers, what the repository says of itself, and tests that run every op and many programs once.
 FAST := $(foreach name,layers repository public_names masks lanes passes text session tape_calls state plans \
   random_nests array_functions prepare schedules,$(wildcard tests/*/test_$(name).py))

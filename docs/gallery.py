@@ -50,6 +50,8 @@ TITLES = {
     "Science and control": {
         "n_body": "Weighing planets",
         "swing_up": "Swinging up a pendulum",
+        "nmpc": "Model predictive control",
+        "optimal_control": "Goddard's rocket",
         "neural_ode": "Neural differential equation",
         "quad_c_pointer": "Integrals by SciPy",
     },
@@ -199,6 +201,27 @@ def swing_up(run: Run, figure: Any) -> None:
     below.step(seconds, run["torques"], color=ORANGE)
     below.axhline(0, color=GREY, linewidth=0.5)
     below.set(xlabel="seconds", ylabel="torque")
+
+
+@picture
+def nmpc(run: Run, figure: Any) -> None:
+    above, below = figure.subplots(2, 1, sharex=True)
+    seconds = np.arange(len(run["path"])) * run["DT"]
+    above.plot(seconds, np.cos(run["path"][:, 1]), color=BLUE, label="height of the pole")
+    above.plot(seconds, run["path"][:, 0], color=GREY, label="place of the cart")
+    above.legend(fontsize=8)
+    below.step(seconds[:-1], run["forces"], color=ORANGE, where="post")
+    below.set(xlabel="seconds", ylabel="force")
+
+
+@picture
+def optimal_control(run: Run, figure: Any) -> None:
+    left, right = figure.subplots(1, 2)
+    instants = np.linspace(0, run["final"], run["STEPS"] + 1)
+    left.plot(instants, run["height"], color=BLUE)
+    left.set(xlabel="time", ylabel="height")
+    right.step(instants, run["thrust"], color=ORANGE)
+    right.set(xlabel="time", ylabel="thrust")
 
 
 @picture

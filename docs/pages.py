@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 FENCE = re.compile(r"^(`{3,})(.*?)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 # Packages that a page may be about.
-OPTIONAL = ("flax", "jax", "nutpie", "onnx", "optax", "pymc", "pytensor", "stanli", "torch")
+OPTIONAL = ("casadi", "flax", "jax", "nutpie", "onnx", "optax", "pymc", "pytensor", "stanli", "torch")
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(https?://[^>\s]+)>")
 
 SHOWN = re.compile(r"(?:(?<=^:file: )|(?<=<iframe src=\")|(?<=<a href=\"))[^\s\"]+", re.MULTILINE)

@@ -123,6 +123,43 @@ def test_kalman_finds_the_order_of_both_variances() -> None:
     assert 0.7 < observation / kalman.TRUE["observation"] < 1.4
 
 
+def test_a_cart_without_force_keeps_its_energy() -> None:
+    pytest.importorskip("casadi")
+    nmpc = load("nmpc")
+    follow = sg.function(lambda state, force: nmpc.step(state[None], force[None])[0])
+
+    def energy(state: Any) -> float:
+        _, angle, speed, spin = state
+        along, up = speed + nmpc.LENGTH * spin * np.cos(angle), -nmpc.LENGTH * spin * np.sin(angle)
+        moving = 0.5 * nmpc.CART * speed**2 + 0.5 * nmpc.POLE * (along**2 + up**2)
+        return float(moving + nmpc.POLE * nmpc.GRAVITY * nmpc.LENGTH * np.cos(angle))
+
+    state = np.array([0.0, 1.0, 0.3, 0.0])
+    energies = [energy(state)]
+    for _ in range(20):
+        state = follow(state, np.float64(0.0))
+        energies.append(energy(state))
+    np.testing.assert_allclose(energies, energies[0], rtol=1e-3)
+    assert abs(state[1] - 1) > 0.5
+
+
+def test_a_rocket_meets_its_equations_between_the_instants(tmp_path: Path) -> None:
+    """The path that IPOPT finds is that of an integrator with the thrust found, and no fuel is left."""
+    pytest.importorskip("casadi")
+    rocket = load("optimal_control")
+    height, speed, mass, thrust, final = rocket.climb(rocket.solver(tmp_path))
+    assert mass[-1] == pytest.approx(rocket.FUEL)
+    h, v, m = 1.0, 0.0, 1.0
+    fine = 20
+    step = final / rocket.STEPS / fine
+    for k in range(rocket.STEPS):
+        for part in range(fine):
+            push = thrust[k] + (thrust[k + 1] - thrust[k]) * (part + 0.5) / fine
+            drag = rocket.DRAG * v**2 * math.exp(-rocket.DECAY * (h - 1))
+            h, v, m = h + step * v, v + step * ((push - drag) / m - 1 / h**2), m - step * 2 * push
+    np.testing.assert_allclose([h, v, m], [height[-1], speed[-1], mass[-1]], atol=2e-3)
+
+
 def test_heston_without_wobble_is_black_scholes() -> None:
     heston = load("heston")
     spot, sigma, rate = 100.0, 0.2, 0.02
