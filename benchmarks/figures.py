@@ -31,6 +31,10 @@ BLOCK = re.compile(r"^```\{measured\}\n```$", re.MULTILINE)
 SHOWN = {  # on the site's page: a title, and what was measured
     "from_jax": ("Functions of JAX", "Values and gradients; ratios are those of the processor time of `jax.jit`."),
     "exported": ("Exported programs", "Gradients called from C, beside the C that CasADi generates, by gcc."),
+    "sparse": (
+        "Sparse second derivatives",
+        "Hessians of Lagrangians and Jacobians of sixty problems, beside CasADi's scalar expressions and asdex.",
+    ),
     "stan_models": ("Stan programs", "Beside stanli, which interprets them, where the values of both agree."),
     "startup": (
         "First answers",

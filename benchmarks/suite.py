@@ -3,7 +3,7 @@
     python benchmarks/suite.py [--only NAMES] [--quick] [--history FOLDER] [--readme FILE]
 
 This is ``make bench``. It needs ``pip install '.[bench]'`` in a checkout, a C compiler, and a machine without other
-work; it takes about a quarter of an hour. Exit status 1 if a part failed: the others are kept.
+work; it takes about half an hour. Exit status 1 if a part failed: the others are kept.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ PARTS = {
     "run": [[*RUN, "native", "--out", "build/figures"]],
     "from_jax": [["from_jax.py", "--rounds", "5"]],
     "exported": [["exported.py"]],
+    "sparse": [["sparse.py"]],
     "stan_models": [["stan_models.py", "--rounds", "3"]],
     "startup": [
         ["startup.py", "--workloads", SIZES, "--peer", f"torch:{sys.executable}", "--peer", f"jax:{sys.executable}"]

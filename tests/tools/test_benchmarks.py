@@ -27,7 +27,8 @@ HERE = ROOT / "benchmarks"
 TOOLS = (
     "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "exported", "figures",
     "gemm", "growing", "from_jax", "history", "hot_functions", "instruction_sets", "interpreters",
-    "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "systems", "turns", "workloads",
+    "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "sparse",
+    "sparse_problems", "systems", "turns", "workloads",
 )  # fmt: skip
 
 
@@ -536,3 +537,36 @@ def test_every_other_benchmark_of_ours_runs_without_a_warning(tools: Any) -> Non
     data = tools.convolutions.Operands.draw(layer, 2, 0)
     for direction in ("forward", "input_grad", "weight_grad"):
         tools.convolutions.Program(layer, 2, direction, 1, data).call()
+
+
+# -- sparse derivatives -----------------------------------------------------------------------------------------------
+
+
+def test_sparse_evaluations_are_compared_and_counted(tools: Any) -> None:
+    sparse, problems = tools.sparse, tools.sparse_problems
+    problem = problems.PROBLEMS["hanging_chain"](24)
+    x, multipliers = problem.start, np.cos(np.arange(14.0))
+    built = sparse.staticgrad(problem, x, multipliers)
+    with sg.Graph() as graph:
+        at = sg.placeholder(x.shape, sg.float64)
+        limits = problem.constraints(sg, at)
+        energy = problem.objective(sg, at) + sg.sum(multipliers * limits)
+        wanted = [sg.hessian(energy, at), sg.jacobian(limits, at)]
+    v = np.cos(np.arange(24.0))
+    for found, matrix in zip(sparse.products(built, x), sg.Session(graph).run(wanted, {at: x}), strict=True):
+        np.testing.assert_allclose(found[: len(matrix)], matrix @ v, rtol=1e-10, atol=1e-12)
+    assert built.facts["hessian"] == 24
+    assert built.facts["colors"] >= 3
+
+
+def test_a_report_of_sparse_evaluations_has_means_and_failures(tools: Any) -> None:
+    row = {"problem": "a", "asked": 10, "size": 10, "hessian": 1, "jacobian": 0, "colors": 1, "ready": 2.0}
+    times = {"staticgrad": 1.0, "casadi": 4.0, "asdex": 2.0}
+    rows = [row | {"us": times, "setup": times, "failed": {}}]
+    rows.append(row | {"us": {"staticgrad": 4.0, "casadi": 1.0}, "setup": times, "failed": {"asdex": "no rule"}})
+    said = tools.sparse.report(rows)
+    assert "n = 10, evaluations: of the time of casadi 1.00 in the geometric mean of 2, at most 4.00; less on 1" in said
+    assert "a, 10: asdex: no rule" in said
+    kept = tools.sparse.tables(rows)
+    assert kept[tools.sparse.MEANS]["n = 10"]["evaluation over asdex's"] == 0.5
+    assert kept[tools.sparse.EVALUATIONS]["a, n = 10"][tools.figures.RATIO] == 4.0
