@@ -60,14 +60,14 @@ def solver(folder: Path, exact: bool = True) -> Any:
 def climb(solve: Any) -> tuple[Any, ...]:
     """The best height, speed, mass and thrust at all instants, and the final time."""
     t, ones = np.linspace(0, 1, STEPS + 1), np.ones(STEPS + 1)
-    start = [ones, t * (1 - t), 1 - (1 - FUEL) * t, STRONGEST / 2 * ones, [1.0]]
-    low = [ones, 0 * ones, FUEL * ones, 0 * ones, [0.01]]
-    high = [np.inf * ones, np.inf * ones, ones, STRONGEST * ones, [np.inf]]
+    start = np.concatenate([ones, t * (1 - t), 1 - (1 - FUEL) * t, STRONGEST / 2 * ones, [1.0]])
+    low = np.concatenate([ones, 0 * ones, FUEL * ones, 0 * ones, [0.01]])
+    high = np.concatenate([np.inf * ones, np.inf * ones, ones, STRONGEST * ones, [np.inf]])
     for bound in (low, high):
-        bound[0][0], bound[1][0], bound[2][0] = 1, 0, 1  # at rest, with all its mass
-    high[2][-1] = FUEL  # all fuel is burnt
-    x0, lbx, ubx = map(np.concatenate, (start, low, high))
-    return unpacked(np.array(solve(x0=x0, lbx=lbx, ubx=ubx, lbg=0, ubg=0)["x"])[:, 0])
+        height, speed, mass, *_ = unpacked(bound)
+        height[0], speed[0], mass[0] = 1, 0, 1  # at rest, with all its mass
+    mass[-1] = FUEL  # all fuel is burnt
+    return unpacked(np.array(solve(x0=start, lbx=low, ubx=high, lbg=0, ubg=0)["x"])[:, 0])
 
 
 def main() -> None:

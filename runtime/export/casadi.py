@@ -167,7 +167,7 @@ class _Declared:
                 blocks[f"jac_adj_{name.name}_{other.name}"] = _by_columns(found, x, z)
             for out in self._outs:
                 called = f"jac_adj_{name.name}_{out.name}"
-                blocks[called] = _without_elements(called, (x.size, math.prod(out.shape)))
+                blocks[called] = _without_elements(called, (len(_places(x)), math.prod(out.shape)))
             for y, adj in zip(ys, self._adjs, strict=True):
                 blocks[f"jac_adj_{name.name}_{adj.name}"] = _by_columns(sparse_jacobian(y, x).T, x, y)
         return self._sparse(blocks, [*self._xs, *self._outs, *self._adjs, *ends])
@@ -183,7 +183,7 @@ class _Declared:
             block if isinstance(block, Matrix) else Matrix(name, block.shape[::-1], (block.indptr, block.cols))
             for name, block in blocks.items()
         ]
-        fetches = [b.values for b, matrix in zip(blocks.values(), results) if not matrix.is_empty]
+        fetches = [block.values for block in blocks.values() if not isinstance(block, Matrix) and block.nnz]
         return self.external(fetches, arguments, results)
 
 
@@ -198,12 +198,13 @@ def _by_columns(block: SparseTensor, of: Tensor, by: Tensor) -> SparseTensor:
 def _places(x: Tensor) -> Array:
     """Where each element of a tensor, row after row, is in CasADi's matrix, column after column."""
     shape = sizes(x.type.shape)
-    return np.arange(x.size).reshape(shape[::-1]).T.ravel()
+    return np.arange(math.prod(shape)).reshape(shape[::-1]).T.ravel()
 
 
 def _matrix(name: str, x: Tensor) -> Matrix:
     """A dense one; one axis is a column."""
-    return Matrix(name, (*sizes(x.type.shape), 1, 1)[:2])
+    rows, columns, *_ = (*sizes(x.type.shape), 1, 1)
+    return Matrix(name, (rows, columns))
 
 
 def _without_elements(name: str, shape: tuple[int, int]) -> Matrix:
