@@ -190,9 +190,11 @@ class _Declared:
 def _by_columns(block: SparseTensor, of: Tensor, by: Tensor) -> SparseTensor:
     """The transpose of a Jacobian, which has the elements of its columns one after the other, with the elements of both
     tensors in CasADi's order."""
+    from staticgrad.graph.sparse import taken
+
     rows, cols = _places(of)[block.rows], _places(by)[block.cols]
     order = np.lexsort((rows, cols))
-    return block.taken(order, cols[order], rows[order], block.shape[::-1])
+    return taken(block, order, cols[order], rows[order], block.shape[::-1])
 
 
 def _places(x: Tensor) -> Array:

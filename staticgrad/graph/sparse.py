@@ -95,18 +95,13 @@ class SparseTensor(Parted):
         """The elements on the diagonal and below, which are all of a symmetric matrix, as solvers such as IPOPT take
         it. Their values alone are computed where nothing reads the others."""
         kept = np.flatnonzero(self.rows >= self.cols)
-        return self.taken(kept, self.rows[kept], self.cols[kept], self.shape)
+        return taken(self, kept, self.rows[kept], self.cols[kept], self.shape)
 
     @property
     def T(self) -> SparseTensor:
         """The transposed matrix."""
         order = np.lexsort((self.rows, self.cols))
-        return self.taken(order, self.cols[order], self.rows[order], self.shape[::-1])
-
-    def taken(self, numbers: Array, rows: Array, cols: Array, shape: tuple[int, int]) -> SparseTensor:
-        """The elements with these numbers at other places, which are in CSR order."""
-        source, places = self._read or (self.values, np.arange(self.nnz))
-        return made_of(source, places[numbers], rows, cols, shape, self.colors, self.mode)
+        return taken(self, order, self.cols[order], self.rows[order], self.shape[::-1])
 
     def __with__(self, parts: Sequence[Any]) -> Any:
         (values,) = parts
@@ -159,3 +154,9 @@ def made_of(
     with source.graph:
         values = FUNCTIONS.gather(source, FUNCTIONS.constant(numbers))
     return SparseTensor(values, rows, cols, shape, colors, mode, (source, numbers))
+
+
+def taken(of: SparseTensor, numbers: Array, rows: Array, cols: Array, shape: tuple[int, int]) -> SparseTensor:
+    """The sparse matrix of those elements of another that have these numbers, at places in CSR order."""
+    source, places = of._read or (of.values, np.arange(of.nnz))
+    return made_of(source, places[numbers], rows, cols, shape, of.colors, of.mode)

@@ -539,3 +539,13 @@ def test_a_hessian_is_of_one_element() -> None:
         x = sg.placeholder((3,))
         with pytest.raises(sg.GraphError, match=r"sparse_hessian: expected a y of one element, actual shape \(3,\)"):
             sg.sparse_hessian(x * x, x)
+
+
+def test_the_transpose_of_a_matrix() -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((5,), sg.float64)
+        found = sg.sparse_jacobian(x[1:] * x[:-1] ** 2, x)
+        across = found.T
+    assert (across.shape, across.nnz, across.T.cols.tolist()) == ((5, 4), found.nnz, found.cols.tolist())
+    made, turned = sg.Session(graph).run([found, across], {x: np.arange(5.0)})
+    np.testing.assert_array_equal(made.toarray().T, turned.toarray())

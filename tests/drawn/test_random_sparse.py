@@ -19,7 +19,7 @@ from support.selection import rotating
 
 import staticgrad as sg
 from staticgrad.compiler.autodiff.forward import jvp
-from staticgrad.functions.sparse import _OneDirection
+from staticgrad.compiler.autodiff.sparse import _OneDirection
 from staticgrad.graph.graph import Tensor
 from staticgrad.ops.control.bodies import bodies_of
 
