@@ -28,7 +28,8 @@ def purchases(prices: sg.Tensor, owned: sg.Tensor) -> sg.Tensor:
     """What each household buys of each good at some prices: as much as it likes, and as its goods bring in."""
     elasticity = SUBSTITUTION[:, None]
     cost = sg.sum(TASTES * prices ** (1 - elasticity), axis=1, keepdims=True)
-    return TASTES * prices**-elasticity * (owned @ prices)[:, None] / cost
+    bought: sg.Tensor = TASTES * prices**-elasticity * (owned @ prices)[:, None] / cost
+    return bought
 
 
 def clearing_prices(owned: sg.Tensor) -> sg.Tensor:

@@ -32,7 +32,8 @@ def measured(count: int, seed: int = 0) -> tuple[Any, Any]:
 def integrate(f: Callable[[sg.Tensor], sg.Tensor], start: sg.Tensor) -> sg.Tensor:
     """The states at the times of the measurements, (STEPS, *start's shape)."""
     times = DT * np.arange(STEPS + 1)
-    return sg.odeint(lambda t, x: f(x), start, times, rtol=1e-4, atol=1e-5, max_steps=100)[1:]
+    states: sg.Tensor = sg.odeint(lambda t, x: f(x), start, times, rtol=1e-4, atol=1e-5, max_steps=100)
+    return states[1:]
 
 
 def train(iterations: int = 400) -> tuple[list[float], float]:

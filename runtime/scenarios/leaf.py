@@ -85,7 +85,7 @@ def leaf_program(source: ExportSource, program: Program, rows: int) -> LeafProgr
         )
     options = ExportOptions("program", "speed", "slots", None, "data", 0)
     given = replace(source, program=lambda target, threads: program)
-    made = ExportedPrograms("scenarios", {ENTRY: given}, source.store, named(program.target), options, None)
+    made = ExportedPrograms("scenarios", {ENTRY: given}, source.store, named(program.target), options, {})
     code, described = made.code(), made.interface
     draws = described.state.draws
     seconds = least_seconds(interface.flops, interface.bytes)
