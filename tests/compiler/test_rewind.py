@@ -213,7 +213,7 @@ def expected(name: str, backend: str, reverse: bool) -> list[Array]:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", LOOPS)
 def test_gradients_are_the_same_to_the_bit(name: str, reverse: bool, backend: str) -> None:
-    for slots in (1, 2, 3, 5, LENGTH - 1, LENGTH, LENGTH + 5):
+    for slots in (1, 3, 5, LENGTH - 1, LENGTH + 5) if backend == "compiled" else (1, 4):
         made = Declared(LOOPS[name], reverse=reverse, checkpoint=slots)
         for a, b in zip(made.compiled()(*made.arrays()), expected(name, backend, reverse), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -237,7 +237,7 @@ def test_a_loop_that_ends_early_is_rewound_from_where_it_ended(taken: int, backe
 
 
 @pytest.mark.parametrize("name", ["recurrence", "field", "read_elsewhere", "steps", "nested"])
-def test_second_derivatives_agree(name: str, backend: str) -> None:
+def test_second_derivatives_agree(name: str) -> None:
     plain = Declared(LOOPS[name], order=2, dtype=np.float64)
     arrays = plain.arrays()
     known = plain.compiled()(*arrays)
@@ -292,7 +292,7 @@ def forward(made: Declared, feeds: Any, budget: int | float | None) -> Any:
 
 
 @pytest.mark.parametrize("name", ["recurrence", "drawn", "read_elsewhere", "steps", "nested"])
-def test_tapes_give_the_same_gradients(name: str, backend: str) -> None:
+def test_tapes_give_the_same_gradients(name: str) -> None:
     found = []
     budgets = (None,) if name == "drawn" else (None, 0.2)  # what was drawn is kept
     for how, budget in (({}, None), *(({"checkpoint": 3}, b) for b in budgets), *(({}, b) for b in budgets)):
