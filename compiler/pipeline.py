@@ -10,12 +10,12 @@
     plan kernels kernels         -> how each is run              (steps/planning.py)
     schedule     steps           -> steps in order               (program/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
-    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py), or all from the passes on once
-                                    more with loops that keep less (passes/rewind.py)
+    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live intervals  -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 
-Loading the text and running it is the runtime's.
+Where repeated steps do not meet a budget, all from the passes on is done again with loops that keep fewer states
+(passes/rewind.py). Loading the text and running it is the runtime's.
 """
 
 from __future__ import annotations
