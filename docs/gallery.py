@@ -64,6 +64,7 @@ TITLES = {
         "kalman": "Kalman filter",
         "heston": "Stochastic volatility",
         "libor": "A book of swaptions",
+        "heston_calibration": "Calibration to quotes",
         "numpy_monte_carlo": "Greeks of a NumPy pricer",
     },
     "Gradients and memory": {
@@ -339,6 +340,17 @@ def libor(run: Run, figure: Any) -> None:
     for axes, name, color in zip(figure.subplots(1, 2), ("forwards", "volatilities"), (BLUE, ORANGE), strict=True):
         axes.bar(np.arange(run["RATES"]) + 1, run["found"][name], color=color)
         axes.set(xlabel="quarter", title=f"by {name}")
+def heston_calibration(run: Run, figure: Any) -> None:
+    left, right = figure.subplots(1, 2)
+    errors = 100 * (run["surface"] - run["quotes"]) / run["vegas"]()
+    for years, color in zip(run["YEARS"], (BLUE, ORANGE, GREEN, GREY), strict=True):
+        chosen = run["MATURITIES"] == years
+        left.plot(run["STRIKES"][chosen], run["surface"][chosen], color=color, label=f"{years:g} years")
+        left.plot(run["STRIKES"][chosen], run["quotes"][chosen], "o", color=color, markersize=3)
+        right.plot(run["STRIKES"][chosen], errors[chosen], "o", color=color, markersize=3)
+    left.set(xlabel="strike", ylabel="price (dots: quotes)")
+    left.legend()
+    right.set(xlabel="strike", ylabel="model less quote, volatility points", yscale="symlog")
 
 
 @picture

@@ -195,6 +195,23 @@ def test_heston_slopes_are_differences() -> None:
     assert abs((prices[2][0] - prices[0][0]) / 2e-6 - prices[1][1][2]) < 1e-6
 
 
+def test_calibrated_heston_prices_and_parameters() -> None:
+    calibration = load("heston_calibration")
+    strikes, years, sigma = calibration.STRIKES, calibration.MATURITIES, 0.2
+    found = sg.function(calibration.prices)(np.array([sigma**2, 1.5, sigma**2, 1e-3, 0.0]))
+    spread = sigma * np.sqrt(years)
+    first = (np.log(calibration.SPOT / strikes) + calibration.RATE * years) / spread + spread / 2
+    below = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2))))
+    want = calibration.SPOT * below(first) - strikes * np.exp(-calibration.RATE * years) * below(first - spread)
+    np.testing.assert_allclose(found, want, atol=1e-4)
+    quotes = sg.function(calibration.prices)(calibration.TRUE)
+    fitted = sg.least_squares(
+        calibration.misfit, calibration.START, args=(quotes, calibration.vegas()), x_scale="jac",
+        bounds=(calibration.LOWER, calibration.UPPER),
+    )  # fmt: skip
+    np.testing.assert_allclose(fitted.x, calibration.TRUE, rtol=1e-5)
+
+
 def test_gaussian_process_predicts_what_it_has_learnt() -> None:
     rng = np.random.default_rng(3)
     points, wanted = rng.uniform(-3, 3, 60), np.linspace(-2, 2, 7)
