@@ -3,10 +3,10 @@
     python examples/heston_calibration.py
 
 Prices of calls for all strikes and maturities are one integral of the characteristic function (Heston 1993, in the form
-that is continuous: Albrecher, Mayer, Schoutens and Tistaert, The little Heston trap, 2007; one integral: Lewis 2001), by
-a rule of fixed points. The residuals are differences to the quotes over the vegas of Black and Scholes, which are
-differences of implied volatility to first order. ``sg.least_squares`` finds five parameters: the model, its Jacobian and
-the trust region are one program. Two quotes are wrong; a robust loss takes no notice.
+that is continuous: Albrecher, Mayer, Schoutens and Tistaert, The little Heston trap, 2007; one integral: Lewis 2001),
+by a rule of fixed points. The residuals are differences to the quotes over the vegas of Black and Scholes, which are
+differences of implied volatility to first order. ``sg.least_squares`` finds five parameters: the model, its Jacobian
+and the trust region are one program. Two quotes are wrong; a robust loss takes no notice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOWER, UPPER = np.array([1e-3, 0.1, 1e-3, 0.05, -0.99]), np.array([0.5, 10.0, 0.
 TRUE = np.array([0.045, 1.8, 0.06, 0.55, -0.65])
 START = np.array([0.1, 1.0, 0.1, 0.3, 0.0])
 
-POINTS, WEIGHTS = np.polynomial.legendre.leggauss(64)
+POINTS, WEIGHTS = np.polynomial.legendre.leggauss(96)
 U, WEIGHTS = 50.0 * (POINTS + 1), 50.0 * WEIGHTS  # of [0, 100]
 
 
