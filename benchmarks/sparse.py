@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import history
@@ -298,11 +299,10 @@ def main() -> None:
                 if done.returncode:
                     sys.exit(f"{name}, {size}: {done.stderr}")
                 rows.append(json.loads(done.stdout.splitlines()[-1]) | {"asked": size})
+                if given.json:
+                    Path(given.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
                 print(f"{name}, {size}: done", file=sys.stderr)
     print(report(rows))
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
     if any(row["failed"] for row in rows):
         print("some systems failed or gave other values", file=sys.stderr)
     if any(OURS in row["failed"] or len(row["us"]) < 2 for row in rows):

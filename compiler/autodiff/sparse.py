@@ -23,6 +23,7 @@ from staticgrad.base.errors import GraphError
 from staticgrad.base.reach import reach
 from staticgrad.compiler.autodiff.batching import Examples, vmap
 from staticgrad.compiler.autodiff.coloring import Coloring, columns_colored, fewest, symmetric_colored
+from staticgrad.compiler.autodiff.elements import Elements, elements
 from staticgrad.compiler.autodiff.forward import jvp
 from staticgrad.compiler.autodiff.patterns import Pattern, from_pairs
 from staticgrad.compiler.autodiff.reverse import gradients, one_graph, tensor_list
@@ -31,10 +32,11 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.graph.scopes import isolated
-from staticgrad.graph.sparse import SparseTensor, made_of
+from staticgrad.graph.sparse import Read, SparseTensor, made_of
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 
 Derivative = Callable[[Tensor], Tensor]  # in a direction
+FEW = 8  # colors, of which no fewer are sought
 
 
 class SparsePlaces(NamedTuple):
@@ -100,28 +102,16 @@ def sparse_jacobian(y: Any, x: Any) -> SparseTensor:
     output, variable = _lone(y, "sparse_jacobian: y"), _lone(x, "sparse_jacobian: x")
     graph = one_graph([output, variable], "sparse_jacobian")
     with graph, isolated():
-
-        def forward(t: Tensor) -> Tensor:
-            return jvp([output], [variable], [t])[0]
-
-        def reverse(ct: Tensor) -> Tensor:
-            (found,) = gradients([output], [variable], [ct], unconnected_gradients="zero")
-            return found
-
-        ahead = _OneDirection(graph, variable, forward)
-        rows, cols = ahead.pattern.pairs()
-        shape = (_size(output), _size(variable))
-        by_rows = None
-        if not ahead.is_watched and fewest(cols, shape[1]) < fewest(rows, shape[0]):
-            by_rows = columns_colored(cols, rows, shape[::-1])
-            back = _OneDirection(graph, output, reverse)
-            ahead_least, back_least = fewest(rows, shape[0]) * ahead.work, by_rows.count * back.work
-            if back_least <= ahead_least:
-                return _read(by_rows, output, reverse, rows, cols, shape, "reverse")
-        by_columns = columns_colored(rows, cols, shape)
-        if by_rows is not None and by_rows.count * back.work < by_columns.count * ahead.work:
-            return _read(by_rows, output, reverse, rows, cols, shape, "reverse")
-        return _read(by_columns, variable, forward, rows, cols, shape, "forward")
+        columns = _size(variable)
+        shape = (_size(output), columns)
+        found = _jacobian_directions(graph, output, variable)
+        if found.coloring.count > FEW:
+            parts = elements(graph, output, variable, found.coloring.count // 2)
+            if parts is not None:
+                by_parts = _jacobian_directions(graph, parts.output, parts.vector, parts.slope)
+                if _is_better(by_parts, found):
+                    return _summed(by_parts, parts, found, shape)
+        return _read(found, shape)
 
 
 def sparse_hessian(y: Any, x: Any) -> SparseTensor:
@@ -157,14 +147,76 @@ def sparse_hessian(y: Any, x: Any) -> SparseTensor:
     graph = one_graph([output, variable], "sparse_hessian")
     (slope,) = gradients([output], [variable], unconnected_gradients="zero")
     with graph, isolated():
-
-        def product(t: Tensor) -> Tensor:
-            return jvp([slope], [variable], [t])[0]
-
         size = _size(variable)
-        rows, cols = _symmetric(_OneDirection(graph, variable, product).pattern)
-        coloring = symmetric_colored(rows, cols, size)
-        return _read(coloring, variable, product, rows, cols, (size, size), "forward over reverse")
+        found = _hessian_directions(graph, slope, variable)
+        if found.coloring.count > FEW:
+            parts = elements(graph, output, variable, found.coloring.count // 2)
+            if parts is not None:
+                (inner,) = gradients([parts.output], [parts.vector], unconnected_gradients="zero")
+                by_parts = _hessian_directions(graph, inner, parts.vector, parts.slope)
+                if _is_better(by_parts, found):
+                    return _summed(by_parts, parts, found, (size, size), inner)
+        return _read(found, (size, size))
+
+
+class _Directions(NamedTuple):
+    """How a matrix is told: its places, the colors, what is derived in the direction of each, and a measure of the time
+    that all take. ``like`` is what directions are of: x, or in reverse y."""
+
+    rows: Array
+    cols: Array
+    coloring: Coloring
+    like: Tensor
+    derivative: Derivative
+    mode: str
+    work: int
+
+
+def _jacobian_directions(graph: Graph, output: Tensor, variable: Tensor, slope: Tensor | None = None) -> _Directions:
+    """Those of the Jacobian, whose columns are multiplied by a slope if one is given."""
+
+    def forward(t: Tensor) -> Tensor:
+        return jvp([output], [variable], [_times(slope, t)])[0]
+
+    def reverse(ct: Tensor) -> Tensor:
+        (found,) = gradients([output], [variable], [ct], unconnected_gradients="zero")
+        return _times(slope, found)
+
+    ahead = _OneDirection(graph, variable, forward)
+    rows, cols = ahead.pattern.pairs()
+    shape = (_size(output), _size(variable))
+    by_rows = None
+    if not ahead.is_watched and fewest(cols, shape[1]) < fewest(rows, shape[0]):
+        by_rows = columns_colored(cols, rows, shape[::-1])
+        cost = by_rows.count * _OneDirection(graph, output, reverse).work
+        back = _Directions(rows, cols, by_rows, output, reverse, "reverse", cost)
+        if cost <= fewest(rows, shape[0]) * ahead.work:
+            return back
+    by_columns = columns_colored(rows, cols, shape)
+    cost = by_columns.count * ahead.work
+    if by_rows is not None and back.work < cost:
+        return back
+    return _Directions(rows, cols, by_columns, variable, forward, "forward", cost)
+
+
+def _hessian_directions(graph: Graph, gradient: Tensor, variable: Tensor, slope: Tensor | None = None) -> _Directions:
+    """Those of the Hessian, whose rows and columns are multiplied by a slope if one is given."""
+
+    def product(t: Tensor) -> Tensor:
+        return _times(slope, jvp([gradient], [variable], [_times(slope, t)])[0])
+
+    one = _OneDirection(graph, variable, product)
+    rows, cols = _symmetric(one.pattern)
+    coloring = symmetric_colored(rows, cols, _size(variable))
+    return _Directions(rows, cols, coloring, variable, product, "forward over reverse", coloring.count * one.work)
+
+
+def _is_better(by_parts: _Directions, whole: _Directions) -> bool:
+    return by_parts.work < whole.work
+
+
+def _times(slope: Tensor | None, x: Tensor) -> Tensor:
+    return x if slope is None else slope * x
 
 
 class _OneDirection:
@@ -226,26 +278,51 @@ def _symmetric(pattern: Pattern) -> SparsePlaces:
     return SparsePlaces(*from_pairs(*both, pattern.width, pattern.width).pairs())
 
 
-def _read(
-    coloring: Coloring,
-    like: Tensor,
-    derivative: Derivative,
-    rows: Array,
-    cols: Array,
-    shape: tuple[int, int],
-    mode: str,
-) -> SparseTensor:
-    """The elements of a matrix, each read from the derivative in the direction of a color. ``like`` is what directions
-    are of: x, or in reverse y."""
-    if not len(rows):
-        source = FUNCTIONS.zeros((0,), dtype=like.dtype)
-        return made_of(source, np.zeros(0, np.int64), rows, cols, shape, 0, mode)
+def _derived(found: _Directions) -> Tensor:
+    """The derivative in all directions, one after the other, as a vector."""
+    coloring, like = found.coloring, found.like
     directions = coloring.colors == np.arange(coloring.count)[:, None]
     seeds = FUNCTIONS.constant(directions.astype(like.dtype).reshape(coloring.count, *like.shape))
-    found = vmap(derivative)(seeds)
-    size = math.prod(found.shape) // coloring.count
-    source = FUNCTIONS.reshape(found, (coloring.count * size,))
-    return made_of(source, coloring.reads * size + coloring.rows, rows, cols, shape, coloring.count, mode)
+    made = vmap(found.derivative)(seeds)
+    return FUNCTIONS.reshape(made, (math.prod(made.shape),))
+
+
+def _numbers(found: _Directions, total: int) -> Array:
+    """Where each element of the matrix stands in so many that are derived."""
+    return found.coloring.reads * (total // found.coloring.count) + found.coloring.rows
+
+
+def _read(found: _Directions, shape: tuple[int, int]) -> SparseTensor:
+    """The elements of a matrix, each read from the derivative in the direction of a color."""
+    rows, cols = found.rows, found.cols
+    if not len(rows):
+        empty = Read(FUNCTIONS.zeros((0,), dtype=found.like.dtype), np.zeros(0, np.int64))
+        return made_of(empty, rows, cols, shape, 0, found.mode)
+    source = _derived(found)
+    read = Read(source, _numbers(found, _size(source)))
+    return made_of(read, rows, cols, shape, found.coloring.count, found.mode)
+
+
+def _summed(
+    by_parts: _Directions, parts: Elements, whole: _Directions, shape: tuple[int, int], gradient: Tensor | None = None
+) -> SparseTensor:
+    """The elements of a matrix, each the sum of those of the matrix by ``parts``; of a Hessian ``gradient`` is that by
+    parts. The places are those of the matrix as a whole."""
+    rows, cols = by_parts.rows, parts.places[by_parts.cols]
+    if gradient is not None:
+        rows = parts.places[rows]
+    source = _derived(by_parts)
+    numbers = _numbers(by_parts, _size(source))
+    if gradient is not None and parts.bend is not None:
+        numbers = np.concatenate([numbers, _size(source) + np.arange(len(parts.places))])
+        rows, cols = np.concatenate([rows, parts.places]), np.concatenate([cols, parts.places])
+        source = FUNCTIONS.concat([source, parts.bend * gradient])
+    keys, wanted = rows * shape[1] + cols, whole.rows * shape[1] + whole.cols
+    into = np.searchsorted(wanted, keys)
+    kept = np.flatnonzero(wanted[np.minimum(into, len(wanted) - 1)] == keys)  # others are zero by a rule
+    order = kept[np.argsort(into[kept], kind="stable")]
+    read = Read(source, numbers[order], into[order])
+    return made_of(read, whole.rows, whole.cols, shape, by_parts.coloring.count, f"{by_parts.mode}, by parts")
 
 
 def _lone(value: Any, what: str) -> Tensor:

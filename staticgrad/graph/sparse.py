@@ -36,6 +36,36 @@ class SparseArray(NamedTuple):
         return made
 
 
+class Read(NamedTuple):
+    """Values that are elements of a tensor (k,) with these numbers, or, if ``into`` tells of each of these elements to
+    which value it belongs, sums of them."""
+
+    source: Tensor
+    numbers: Array
+    into: Array | None = None
+
+    def only(self, kept: Array) -> Read:
+        """The values with these numbers, in this order."""
+        if self.into is None:
+            return Read(self.source, self.numbers[kept])
+        places = np.full(max(kept.max(initial=-1), self.into.max(initial=-1)) + 1, -1)
+        places[kept] = np.arange(len(kept))
+        into = places[self.into]
+        order = np.flatnonzero(into >= 0)
+        order = order[np.argsort(into[order], kind="stable")]
+        return Read(self.source, self.numbers[order], into[order])
+
+    def values(self, count: int) -> Tensor:
+        """The tensor (count,) of the values."""
+        with self.source.graph:
+            found = FUNCTIONS.gather(self.source, FUNCTIONS.constant(self.numbers))
+            if self.into is None:
+                return found
+            return FUNCTIONS.scatter_add(
+                FUNCTIONS.zeros((count,), dtype=found.dtype), found, FUNCTIONS.constant(self.into)
+            )
+
+
 class SparseTensor(Parted):
     """A sparse matrix whose elements a program computes and whose places are known: what ``sg.sparse_jacobian`` and
     ``sg.sparse_hessian`` give.
@@ -62,10 +92,9 @@ class SparseTensor(Parted):
         shape: tuple[int, int],
         colors: int,
         mode: str,
-        read: tuple[Tensor, Array] | None = None,
+        read: Read | None = None,
     ) -> None:
-        """These are made by derivatives. ``read``: the tensor (k,) of which ``values`` are the elements with the given
-        numbers."""
+        """These are made by derivatives. ``read``: what ``values`` are of another tensor."""
         self.values = values
         self.rows, self.cols, self.shape = rows, cols, shape
         self.colors, self.mode = colors, mode
@@ -147,16 +176,12 @@ class SparseTensor(Parted):
         return made
 
 
-def made_of(
-    source: Tensor, numbers: Array, rows: Array, cols: Array, shape: tuple[int, int], colors: int, mode: str
-) -> SparseTensor:
-    """The sparse matrix whose elements are those of a tensor (k,) with the given numbers."""
-    with source.graph:
-        values = FUNCTIONS.gather(source, FUNCTIONS.constant(numbers))
-    return SparseTensor(values, rows, cols, shape, colors, mode, (source, numbers))
+def made_of(read: Read, rows: Array, cols: Array, shape: tuple[int, int], colors: int, mode: str) -> SparseTensor:
+    """The sparse matrix whose elements are read from another tensor."""
+    return SparseTensor(read.values(len(rows)), rows, cols, shape, colors, mode, read)
 
 
 def taken(of: SparseTensor, numbers: Array, rows: Array, cols: Array, shape: tuple[int, int]) -> SparseTensor:
     """The sparse matrix of those elements of another that have these numbers, at places in CSR order."""
-    source, places = of._read or (of.values, np.arange(of.nnz))
-    return made_of(source, places[numbers], rows, cols, shape, of.colors, of.mode)
+    read = of._read or Read(of.values, np.arange(of.nnz))
+    return made_of(read.only(numbers), rows, cols, shape, of.colors, of.mode)
