@@ -340,6 +340,8 @@ def libor(run: Run, figure: Any) -> None:
     for axes, name, color in zip(figure.subplots(1, 2), ("forwards", "volatilities"), (BLUE, ORANGE), strict=True):
         axes.bar(np.arange(run["RATES"]) + 1, run["found"][name], color=color)
         axes.set(xlabel="quarter", title=f"by {name}")
+
+
 def heston_calibration(run: Run, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
     errors = 100 * (run["surface"] - run["quotes"]) / run["vegas"]()

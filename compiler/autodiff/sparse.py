@@ -160,7 +160,7 @@ def sparse_hessian(y: Any, x: Any) -> SparseTensor:
 
 
 class _Directions(NamedTuple):
-    """How a matrix is told: its places, the colors, what is derived in the direction of each, and a measure of the time
+    """The way in which a matrix is told: its places, the colors, what is derived in the direction of each, and a measure of the time
     that all take. ``like`` is what directions are of: x, or in reverse y."""
 
     rows: Array
@@ -288,7 +288,7 @@ def _derived(found: _Directions) -> Tensor:
 
 
 def _numbers(found: _Directions, total: int) -> Array:
-    """Where each element of the matrix stands in so many that are derived."""
+    """The place of each element of the matrix among ``total`` that are derived."""
     return found.coloring.reads * (total // found.coloring.count) + found.coloring.rows
 
 

@@ -309,7 +309,7 @@ class LoopWriter:
         self._hand_out(step, feeds)
 
     def _snapshots(self, step: Rewind, turns: Value) -> list[Value]:
-        """Where the snapshots of each state lie. The words that tell their turns are set, and which is the last."""
+        """The places of the snapshots of each state. The words that tell their turns are set, and which is the last."""
         f, plan = self.f, step.schedule
         slots = [self.operand(step.counted + len(step.carries) + j) for j in range(len(step.states))]
         if not step.owns:

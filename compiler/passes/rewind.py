@@ -47,7 +47,7 @@ Rewrite = Callable[[Body], Body]
 
 
 @frozen(eq=False)
-class _Pair:
+class _LoopPair:
     """A loop, its sequences and captured operands, the numbers of its stacked results that are computed again and of
     the carries that this takes, and a body of its next carries and these results without effects. ``snapshots`` it
     hands out in the region that is made."""
@@ -84,8 +84,8 @@ def _longest_loop(region: Region) -> int:
 
 @frozen
 class Level:
-    """How many states loops keep: at least so many that no turn runs more than ``most`` times, and of what is missing
-    to that no turn runs more than ``fewer`` times the part ``share``."""
+    """The number of states that loops keep: the least with which no turn runs more than ``most`` times, and of what is
+    missing to that no turn runs more than ``fewer`` times the part ``share``."""
 
     most: int
     fewer: int
@@ -132,7 +132,7 @@ def _keeping_body(body: Body, level: Level) -> Body:
 def rewind(region: Region, rewrite: Rewrite) -> Region:
     """Rewrite every pair of loops; ``rewrite`` has a body pass all passes."""
     users, fetched = users_of(region), set(region.fetches)
-    pairs: dict[Node, _Pair] = {}  # by both loops
+    pairs: dict[Node, _LoopPair] = {}  # by both loops
     for node in region.graph.nodes:
         pair = _pair(node, users, fetched, pairs) if node not in pairs else None
         if pair is not None:
@@ -140,7 +140,7 @@ def rewind(region: Region, rewrite: Rewrite) -> Region:
             pairs.update((reader, pair) for y in pair.stacked for reader in users[y])
     if not pairs:
         return region
-    made: dict[Node, _Pair] = {}  # by the first loops
+    made: dict[Node, _LoopPair] = {}  # by the first loops
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         pair = pairs.get(node)
@@ -154,7 +154,9 @@ def rewind(region: Region, rewrite: Rewrite) -> Region:
     return dce(rebuild(region, visit))
 
 
-def _pair(node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor], others: Container[Node]) -> _Pair | None:
+def _pair(
+    node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor], others: Container[Node]
+) -> _LoopPair | None:
     """The pairs of loops of which a node is the first; None if it is of none. Loops of ``others`` are of another."""
     attrs = node.attrs
     if not isinstance(attrs, LoopAttributes) or isinstance(attrs, SnapshotLoopAttributes):
@@ -178,7 +180,7 @@ def _pair(node: Node, users: dict[Tensor, list[Node]], fetched: set[Tensor], oth
     if turns * sum(body.fetches[attrs.carries + k].type.nbytes for k in rows) <= min(attrs.checkpoint, turns) * kept:
         return None
     given = node.inputs[attrs.counted + attrs.carries :]
-    return _Pair(node, given, tuple(rows), states, body)
+    return _LoopPair(node, given, tuple(rows), states, body)
 
 
 def _known(node: Node, length: Size) -> int:
@@ -233,7 +235,7 @@ def _fetches(body: Body, *numbers: Sequence[int]) -> list[Tensor]:
     return [body.fetches[i] for group in numbers for i in group]
 
 
-def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], _Pair]:
+def _with_snapshots(pair: _LoopPair, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], _LoopPair]:
     """The results of the first loop, zeros for those that are no longer stacked, and the pair in the new region."""
     attrs, first = pair.attrs, pair.attrs.first_result
     left = [i for i in range(len(attrs.body.fetches)) if i - attrs.carries not in pair.rows]
@@ -253,7 +255,7 @@ def _with_snapshots(pair: _Pair, inputs: tuple[Tensor, ...]) -> tuple[list[Tenso
     return results, replace(pair, given=given, snapshots=tuple(outputs[split:]))
 
 
-def _rewound(pair: _Pair, node: Node, inputs: tuple[Tensor, ...], rewrite: Rewrite) -> Sequence[Tensor]:
+def _rewound(pair: _LoopPair, node: Node, inputs: tuple[Tensor, ...], rewrite: Rewrite) -> Sequence[Tensor]:
     """The results of a loop that reads stacked results, by one that reads snapshots."""
     attrs: LoopAttributes = node.attrs
     first, stacked = pair.attrs, pair.stacked

@@ -55,7 +55,7 @@ MOST_DIMENSIONS = 2
 
 
 @frozen(eq=False)
-class Matrix:
+class CasadiMatrix:
     """An argument or result as CasADi sees it: its name, rows and columns, and where its elements are: the places of
     the columns' first elements and the row of each, or None of a dense matrix."""
 
@@ -81,8 +81,8 @@ class External:
     elements."""
 
     source: ExportSource
-    arguments: tuple[Matrix, ...]
-    results: tuple[Matrix, ...]
+    arguments: tuple[CasadiMatrix, ...]
+    results: tuple[CasadiMatrix, ...]
 
 
 def externals(source: ExportSource, name: str) -> dict[str, External]:
@@ -104,7 +104,7 @@ def externals(source: ExportSource, name: str) -> dict[str, External]:
     xs = [_matrix(x.name, x) for x in source.feeds]
     ys = [_matrix(key, y) for key, y in zip(_distinct([k or y.name for k, y in zip(keys, fetched)]), fetched)]
     with source.store.graph:
-        made = _Declared(source, xs, ys)
+        made = _Derivatives(source, xs, ys)
         found = {name: made.external(fetched, xs, ys)}
         for prefix, declare in (("jac_", made.jacobian), ("adj1_", made.gradient), ("jac_adj1_", made.second)):
             try:
@@ -114,10 +114,10 @@ def externals(source: ExportSource, name: str) -> dict[str, External]:
     return found
 
 
-class _Declared:
+class _Derivatives:
     """Declares the derivatives of a function, on the graph as it is, and then all with feeds and results transposed."""
 
-    def __init__(self, source: ExportSource, xs: Sequence[Matrix], ys: Sequence[Matrix]) -> None:
+    def __init__(self, source: ExportSource, xs: Sequence[CasadiMatrix], ys: Sequence[CasadiMatrix]) -> None:
         from staticgrad.ops.sources import placeholder
 
         self._source = source
@@ -126,7 +126,9 @@ class _Declared:
         self._seeds = [placeholder(y.type.shape, y.dtype, name=f"adj_{y.name}") for y, _ in source.fetched]
         self._adjs = tuple(replace(y, name=f"adj_{y.name}") for y in ys)
 
-    def external(self, fetches: Sequence[Tensor], arguments: Sequence[Matrix], results: Sequence[Matrix]) -> External:
+    def external(
+        self, fetches: Sequence[Tensor], arguments: Sequence[CasadiMatrix], results: Sequence[CasadiMatrix]
+    ) -> External:
         """A function of the feeds and perhaps of the seeds."""
         from staticgrad.compiler.autodiff.substitution import substituted
         from staticgrad.ops.sources import placeholder
@@ -160,7 +162,7 @@ class _Declared:
         feeds, slopes = self._source.feeds, self._slopes(ys)
         energy = functools.reduce(FUNCTIONS.add, [FUNCTIONS.sum(y * seed) for y, seed in zip(ys, self._seeds)])
         ends = [_without_elements(f"out_adj_{x.name}", x.shape) for x in self._xs]
-        blocks: dict[str, SparseTensor | Matrix] = {}
+        blocks: dict[str, SparseTensor | CasadiMatrix] = {}
         for x, name, slope in zip(feeds, self._xs, slopes, strict=True):
             for z, other in zip(feeds, self._xs, strict=True):
                 found = sparse_hessian(energy, x) if x is z else sparse_jacobian(slope, z)
@@ -177,13 +179,15 @@ class _Declared:
 
         return gradients(ys, list(self._source.feeds), self._seeds, unconnected_gradients="zero")
 
-    def _sparse(self, blocks: Mapping[str, SparseTensor | Matrix], arguments: Sequence[Matrix]) -> External:
+    def _sparse(self, blocks: Mapping[str, SparseTensor | CasadiMatrix], arguments: Sequence[CasadiMatrix]) -> External:
         """A function of blocks by columns, those without elements as they are."""
         results = [
-            block if isinstance(block, Matrix) else Matrix(name, block.shape[::-1], (block.indptr, block.cols))
+            block
+            if isinstance(block, CasadiMatrix)
+            else CasadiMatrix(name, block.shape[::-1], (block.indptr, block.cols))
             for name, block in blocks.items()
         ]
-        fetches = [block.values for block in blocks.values() if not isinstance(block, Matrix) and block.nnz]
+        fetches = [block.values for block in blocks.values() if not isinstance(block, CasadiMatrix) and block.nnz]
         return self.external(fetches, arguments, results)
 
 
@@ -198,22 +202,22 @@ def _by_columns(block: SparseTensor, of: Tensor, by: Tensor) -> SparseTensor:
 
 
 def _places(x: Tensor) -> Array:
-    """Where each element of a tensor, row after row, is in CasADi's matrix, column after column."""
+    """The place of each element of a tensor, row after row, in CasADi's matrix, column after column."""
     shape = sizes(x.type.shape)
     return np.arange(math.prod(shape)).reshape(shape[::-1]).T.ravel()
 
 
-def _matrix(name: str, x: Tensor) -> Matrix:
+def _matrix(name: str, x: Tensor) -> CasadiMatrix:
     """A dense one; one axis is a column."""
     rows, columns, *_ = (*sizes(x.type.shape), 1, 1)
-    return Matrix(name, (rows, columns))
+    return CasadiMatrix(name, (rows, columns))
 
 
-def _without_elements(name: str, shape: tuple[int, int]) -> Matrix:
-    return Matrix(name, shape, (np.zeros(shape[1] + 1, np.int64), np.zeros(0, np.int64)))
+def _without_elements(name: str, shape: tuple[int, int]) -> CasadiMatrix:
+    return CasadiMatrix(name, shape, (np.zeros(shape[1] + 1, np.int64), np.zeros(0, np.int64)))
 
 
-def _stored(matrices: Sequence[Matrix]) -> list[int]:
+def _stored(matrices: Sequence[CasadiMatrix]) -> list[int]:
     """The numbers of those with elements."""
     return [number for number, matrix in enumerate(matrices) if not matrix.is_empty]
 
@@ -298,7 +302,7 @@ def described(entries: Sequence[Entry], of: Mapping[str, External]) -> tuple[Ent
     """Entries with the names under which CasADi knows their arguments and results; those without elements are left out,
     and sparse results are their elements."""
 
-    def named(arrays: Sequence[NamedType], matrices: Sequence[Matrix]) -> tuple[NamedType, ...]:
+    def named(arrays: Sequence[NamedType], matrices: Sequence[CasadiMatrix]) -> tuple[NamedType, ...]:
         kept = [matrices[number] for number in _stored(matrices)]
         return tuple(NamedType(matrix.name, array.type) for array, matrix in zip(arrays, kept, strict=True))
 

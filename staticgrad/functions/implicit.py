@@ -32,7 +32,7 @@ from staticgrad.compiler.autodiff.forward import jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.autodiff.substitution import applied
 from staticgrad.functions import iterations
-from staticgrad.functions.iterations import CONVERGED, Found, Limits, Linear, columns, solved
+from staticgrad.functions.iterations import CONVERGED, Found, LinearMap, StoppingRule, columns, solved
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS as O
@@ -45,7 +45,7 @@ TOLERANCES = {"float64": (1e-10, 1e-12), "float32": (1e-5, 1e-6)}  # rtol and at
 
 
 class RootResult(NamedTuple):
-    """What ``sg.root`` and ``sg.fixed_point`` found.
+    """The outcome of ``sg.root`` and ``sg.fixed_point``.
 
     Attributes:
         x: the solution, NaN where there is none.
@@ -117,24 +117,24 @@ class _Equation:
         at = O.identity(x)
         return jvp(self.at(at), at, v)[0]
 
-    def linear(self, x: Tensor, captured: Sequence[Tensor] | None = None) -> Linear:
+    def linear(self, x: Tensor, captured: Sequence[Tensor] | None = None) -> LinearMap:
         """The Jacobian at a vector."""
         if self.by_element or self.size == 1:
             at = O.identity(x)
             (slope,) = jvp(self.at(at, captured), at, O.ones_like(at))
-            return Linear(lambda b: b / slope, lambda v: slope * v, lambda v: slope * v, O.abs(slope))
+            return LinearMap(lambda b: b / slope, lambda v: slope * v, lambda v: slope * v, O.abs(slope))
         return _dense(self.jacobian(x, captured))
 
-    def adjoint(self, x: Tensor, captured: Sequence[Tensor]) -> Linear:
+    def adjoint(self, x: Tensor, captured: Sequence[Tensor]) -> LinearMap:
         """The transposed Jacobian at a vector."""
         if self.by_element or self.size == 1:
             return self.linear(x, captured)
         j = self.jacobian(x, captured)
-        return Linear(lambda b: solved(j, b, True), lambda v: v @ j, lambda v: j @ v, columns(j))
+        return LinearMap(lambda b: solved(j, b, True), lambda v: v @ j, lambda v: j @ v, columns(j))
 
 
-def _dense(j: Tensor) -> Linear:
-    return Linear(lambda b: solved(j, b), lambda v: j @ v, lambda v: v @ j, columns(j))
+def _dense(j: Tensor) -> LinearMap:
+    return LinearMap(lambda b: solved(j, b), lambda v: j @ v, lambda v: v @ j, columns(j))
 
 
 def _size(t: TensorType) -> int:
@@ -238,7 +238,7 @@ def _defined(what: str, equation: _Equation, x: Tensor) -> list[Tensor]:
 
 
 def _result(what: str, equation: _Equation, x0: Any, found: Found, check: bool, full: bool, tried: str) -> Any:
-    """What a function returns for the end of an iteration."""
+    """The result of a function for the end of an iteration."""
     converged = found.status == CONVERGED
     dependencies = []
     if check:
@@ -331,9 +331,9 @@ def root(
         return _result("root", equation, x0, found, check, full_output, tried)
 
 
-def _limits(dtype: np.dtype, rtol: float | None, atol: float | None, steps: int) -> Limits:
+def _limits(dtype: np.dtype, rtol: float | None, atol: float | None, steps: int) -> StoppingRule:
     defaults = TOLERANCES[dtype.name]
-    return Limits(defaults[0] if rtol is None else rtol, defaults[1] if atol is None else atol, steps)
+    return StoppingRule(defaults[0] if rtol is None else rtol, defaults[1] if atol is None else atol, steps)
 
 
 def _bracketed(

@@ -24,7 +24,7 @@ from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as O
 from staticgrad.odes.explicit import Attempt
-from staticgrad.odes.step_sizes import Tolerances
+from staticgrad.odes.step_sizes import StepTolerances
 from staticgrad.odes.tableaus import Tableau
 from staticgrad.odes.vectors import Slope, Vector, combined, detached, difference, moved, norm, scaled, size
 from staticgrad.ops.custom import of_node
@@ -39,7 +39,7 @@ class Implicit:
     """A pair whose stages are solved one after the other, in the turns of a loop, to a part of ``tolerances``."""
 
     pair: Tableau
-    tolerances: Tolerances
+    tolerances: StepTolerances
 
     def attempt(self, f: Slope, t: Tensor, y: Vector, slope: Vector, h: Tensor) -> Attempt:
         newton = _Newton.of_step(f, t, y, h * self.pair.gamma, self.tolerances.scale(y))

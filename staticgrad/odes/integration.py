@@ -38,7 +38,7 @@ from staticgrad.odes.dense import Curve, curve
 from staticgrad.odes.explicit import Explicit, Stepper
 from staticgrad.odes.implicit import Implicit
 from staticgrad.odes.roots import bracketed
-from staticgrad.odes.step_sizes import Controller, Tolerances, first_step, too_small
+from staticgrad.odes.step_sizes import Controller, StepTolerances, first_step, too_small
 from staticgrad.odes.tableaus import DOPRI5, KVAERNO5, TSIT5
 from staticgrad.odes.vectors import Vector, chosen, norm
 from staticgrad.ops.control.bodies import require_function, same_type
@@ -156,13 +156,13 @@ def odeint(
     with graph:
         system = _System(fn, event, y0, _first(what, y0, leaves))
         times = _times(what, ts, system.dtype)
-        tolerances = Tolerances(*(system.spread(what, name, v) for name, v in (("rtol", rtol), ("atol", atol))))
+        tolerances = StepTolerances(*(system.spread(what, name, v) for name, v in (("rtol", rtol), ("atol", atol))))
         stepper, controller = _method(method, tolerances)
         made = _Integration(system, times, tolerances, stepper, controller, most).result()
     return made if full_output or event is not None else made.ys
 
 
-def _method(method: Method, tolerances: Tolerances) -> tuple[Stepper, Controller]:
+def _method(method: Method, tolerances: StepTolerances) -> tuple[Stepper, Controller]:
     if method == "kvaerno5":
         return Implicit(KVAERNO5, tolerances), Controller(1 / 5, 0.08)
     return Explicit(DOPRI5 if method == "dopri5" else TSIT5), Controller(1 / 5, 0.04)
@@ -270,7 +270,7 @@ class _System:
 
 
 @frozen(eq=False)
-class _Step:
+class _StepState:
     """The step of an attempt: whether it is taken, whether it leads to the last time, its size (zero if it is not
     taken), the time at its end, and its interpolant."""
 
@@ -285,7 +285,7 @@ class _Integration:
     """The loop and what stands around it."""
 
     def __init__(
-        self, system: _System, times: Tensor, tolerances: Tolerances, stepper: Stepper, controller: Controller,
+        self, system: _System, times: Tensor, tolerances: StepTolerances, stepper: Stepper, controller: Controller,
         most: int,
     ) -> None:  # fmt: skip
         self._system, self._tolerances, self._stepper, self._controller = system, tolerances, stepper, controller
@@ -414,7 +414,7 @@ class _Integration:
             made["rows"] = tuple(map(surrogate, self._written(step.path, rows, s["t"], step.arrival), added))
         return {name: made[name] for name in s}
 
-    def _attempted(self, s: State) -> tuple[State, _Step]:
+    def _attempted(self, s: State) -> tuple[State, _StepState]:
         """The values of the state after one attempt, but for the rows, and the step."""
         system, pair = self._system, self._stepper.pair
         t, y, h = s["t"], s["y"], s["h"]
@@ -451,7 +451,7 @@ class _Integration:
             made[name] = nests.map(O.stop_gradient, made[name])
         taken = O.stop_gradient(O.where(moves, h, 0.0))
         path = curve(pair, t, h, y, attempt.slopes)
-        return made, _Step(moves, lands, taken, O.stop_gradient(arrival), path)
+        return made, _StepState(moves, lands, taken, O.stop_gradient(arrival), path)
 
     def _inside(self, t: Tensor, arrival: Tensor) -> Tensor:
         """True for the times between that lie behind ``t`` and not behind ``arrival``."""

@@ -25,7 +25,7 @@ LEAST_ERROR = 1e-4  # that is remembered of a step
 
 
 @frozen
-class Tolerances:
+class StepTolerances:
     """The error that is allowed for each element: ``absolute`` + ``relative``·|y|."""
 
     relative: Vector
@@ -66,7 +66,7 @@ class Controller:
 
 
 def first_step(
-    f: Slope, t: Tensor, y: Vector, slope: Vector, span: Tensor, order: int, tolerances: Tolerances
+    f: Slope, t: Tensor, y: Vector, slope: Vector, span: Tensor, order: int, tolerances: StepTolerances
 ) -> Tensor:
     """The size of the first attempt, with the sign of ``span``, the time that is to be covered, and not longer."""
     scale = tolerances.scale(y)

@@ -42,9 +42,9 @@ from staticgrad.ops.control.loops import LoopAttributes, loop_types
 
 @frozen
 class Schedule:
-    """When ``slots`` snapshots of ``turns`` states are taken. A snapshot of turn q serves turns q to ``ends[q]`` - 1;
-    0: there is none. ``starts`` are the turns of which the forward loop takes one; ``advances`` counts the turns that
-    are run again, no turn more than ``repeats`` times."""
+    """The turns at which ``slots`` snapshots of ``turns`` states are taken. A snapshot of turn q serves turns q to
+    ``ends[q]`` - 1; 0: there is none. ``starts`` are the turns of which the forward loop takes one; ``advances`` counts
+    the turns that are run again, no turn more than ``repeats`` times."""
 
     turns: int
     slots: int
