@@ -1,12 +1,13 @@
 """Compare searches for a minimum with SciPy's: evaluations, and microseconds of a whole call.
 
-    python benchmarks/optimizers.py [least_squares] [bounds] [--seconds S] [--json FILE]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/optimizers.py [least_squares] [bounds] [--seconds S] [--json FILE]
 
 ``least_squares`` takes the problems of Moré, Garbow and Hillstrom (``tests/support/squares.py``), by
 ``sg.least_squares`` and ``scipy.optimize.least_squares``, each by ``trf`` and ``lm``; ``bounds`` the sums of their
 squares between bounds around the starting point, by ``sg.minimize(bounds=)`` and SciPy's L-BFGS-B. SciPy is given
 residuals, Jacobians, values and gradients that staticgrad has compiled, so that what is compared is the loop: in the
-program, or around it. Both take turns, and the least time of each is told. A minimum that differs is marked.
+program, or around it. One thread for products of matrices is what SciPy is fastest with here. Both take turns, and
+the least time of each is told. A minimum that differs is marked.
 """
 
 from __future__ import annotations
