@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from staticgrad.base import log
+from staticgrad.base import config, log
 from staticgrad.base.errors import FeedError, FetchError, GraphError, StaticGradError
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import Recent
@@ -411,7 +411,9 @@ def _unasked(*_: Any) -> ExportSource:
 
 
 def _check(reduce: Any, block: Any, out: Any) -> None:
-    """Refuse arguments that say nothing."""
+    """Refuse arguments that say nothing, and the backend that has no machine code."""
+    if config.get("BACKEND") == "reference":
+        raise StaticGradError("map: the reference backend compiles nothing: there is no program for scenarios")
     if reduce not in REDUCTIONS:
         raise StaticGradError(f"map: reduce: expected None, 'sum' or 'mean', actual {reduce!r}")
     if block is not None and integer(block, "block") < 1:

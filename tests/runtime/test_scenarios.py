@@ -290,6 +290,12 @@ def test_what_is_refused() -> None:
         sess.compile([t, written.op if isinstance(written, sg.Tensor) else written], [a]).map([1.0])
 
 
+def test_the_reference_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    with pytest.raises(sg.StaticGradError, match="map: the reference backend"):
+        of_one().map(100.0, 0.2, numbers(10))
+
+
 def test_programs_that_write_are_refused() -> None:
     with sg.Graph() as graph:
         x, v = sg.placeholder((), sg.float64), sg.Variable(np.float64(0.0), name="total")
