@@ -49,6 +49,8 @@ def _keys(fetches: Any) -> list[Any] | None:
     """The keys of a nest that has some."""
     if isinstance(fetches, Mapping):
         return list(fetches)
+    if isinstance(fetches, nests.Parted):
+        return list(fetches.__parts__)
     if is_dataclass(fetches):
         return [field.name for field in fields(fetches) if field.init]
     names = getattr(fetches, "_fields", None)
