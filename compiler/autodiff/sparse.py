@@ -7,6 +7,8 @@ that is thrown away, and the pattern of the result by the tangent is the derivat
 each; every element stands alone in one of them, and is read from there. Patterns and colours are the compiler's
 (``sparsity.py`` and ``coloring.py`` of its derivatives).
 
+Where there are many colours the same is tried by parts (``elements.py``); elements are sums of what is derived then.
+
 Curtis, Powell and Reid, "On the Estimation of Sparse Jacobian Matrices" (1974); Powell and Toint, "On the Estimation of
 Sparse Hessian Matrices" (1979).
 """
