@@ -140,7 +140,7 @@ def _lowered(
 
 
 def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _Lowered]) -> _Lowered:
-    """The steps that fit a budget: some run twice, or loops keep fewer and fewer states, too.
+    """A program that fits a budget, with steps that run twice, else with loops that keep fewer and fewer states, too.
 
     Raises:
         OverBudgetError: nothing that was found does.

@@ -84,8 +84,8 @@ def _longest_loop(region: Region) -> int:
 
 @frozen
 class Level:
-    """The number of states that loops keep: the least with which no turn runs more than ``most`` times, and of what is
-    missing to that no turn runs more than ``fewer`` times the part ``share``."""
+    """A number of states that loops keep: the least with which no turn runs more than ``most`` times, and of what is
+    missing to that with which none runs more than ``fewer`` times the part ``share``."""
 
     most: int
     fewer: int
@@ -109,8 +109,8 @@ def levels(region: Region) -> list[Level]:
 
 
 def keeping(region: Region, level: Level) -> Region:
-    """The region whose loops, in bodies too, keep as many states as a level says, unless their user has said how
-    many."""
+    """The region whose loops, in bodies too, keep the number of states that a level says, unless their user has said
+    one."""
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if not bodies_of(node):

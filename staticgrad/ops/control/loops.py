@@ -47,7 +47,7 @@ Y = TypeVar("Y")  # the nest that a turn gives, which comes back stacked
 @frozen
 class LoopAttributes(Bodied):
     """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands. With a
-    ``checkpoint`` its derivative in reverse keeps so many states of it at a time (``compiler/passes/rewind.py``)."""
+    ``checkpoint`` its derivative in reverse keeps that number of states at a time (``compiler/passes/rewind.py``)."""
 
     body: Body
     condition: Body | None

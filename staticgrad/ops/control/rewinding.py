@@ -42,9 +42,9 @@ from staticgrad.ops.control.loops import LoopAttributes, loop_types
 
 @frozen
 class Schedule:
-    """The turns at which ``slots`` snapshots of ``turns`` states are taken. A snapshot of turn q serves turns q to
-    ``ends[q]`` - 1; 0: there is none. ``starts`` are the turns of which the forward loop takes one; ``advances`` counts
-    the turns that are run again, no turn more than ``repeats`` times."""
+    """The turns before which snapshots are taken, of ``turns`` in all and ``slots`` at a time. A snapshot of turn q
+    serves turns q to ``ends[q]`` - 1; 0: there is none. ``starts`` are the turns before which the forward loop takes
+    one; ``advances`` counts the turns that are run again, no turn more than ``repeats`` times."""
 
     turns: int
     slots: int
@@ -66,7 +66,7 @@ class Schedule:
 
 @functools.lru_cache(maxsize=64)
 def schedule_of(turns: int, slots: int) -> Schedule:
-    """The schedule of a loop, with as many snapshots as it has turns at most."""
+    """The schedule of a loop, with a snapshot for each of its turns at most."""
     slots = max(1, min(slots, turns))
     ends = np.zeros(turns, np.int32)
     stack = [(0, turns, slots)]
@@ -88,7 +88,7 @@ def least_advances(turns: int, slots: int) -> int:
 
 
 def fewest_slots(turns: int, repeats: int) -> int:
-    """The least c with β(c, r) >= n: as many snapshots that no turn runs more than ``repeats`` times."""
+    """The least c with β(c, r) >= n: with c snapshots no turn runs more than ``repeats`` times."""
     return _least(lambda slots: _reverse(turns, slots, repeats))
 
 
@@ -179,7 +179,7 @@ def _snapshot_loop(name: str, doc: str, effect: bool) -> Op:
 
 
 SNAPSHOT_LOOP = _snapshot_loop("snapshot_loop", "A loop that hands out snapshots of what it carries, too.", False)
-EFFECTFUL_SNAPSHOT_LOOP = _snapshot_loop("effectful_snapshot_loop", "One whose body has effects.", True)
+EFFECTFUL_SNAPSHOT_LOOP = _snapshot_loop("effectful_snapshot_loop", "A snapshot_loop whose body has effects.", True)
 
 
 # -- the loop that uses them --------------------------------------------------------------------------------------
