@@ -26,6 +26,7 @@ from dataclasses import replace
 
 from staticgrad.base.collection import collection_held
 from staticgrad.base.depth import all_levels
+from staticgrad.base.errors import StaticGradError
 from staticgrad.base.extents import OpenSize, open_sizes
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.describe import describe_flows
@@ -143,7 +144,7 @@ def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _L
     """A program that fits a budget, with steps that run twice, else with loops that keep fewer and fewer states, too.
 
     Raises:
-        OverBudgetError: nothing that was found does.
+        StaticGradError: nothing that was found does.
     """
     from staticgrad.compiler.steps.recompute import OverBudgetError, fit
 
@@ -156,7 +157,7 @@ def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _L
     except OverBudgetError as error:
         over = error
     if not any(bodies_of(node) for node in region.graph.nodes):
-        raise over
+        raise StaticGradError(over.message)
     from staticgrad.compiler.passes.rewind import keeping, levels
 
     for level in levels(region):
@@ -173,7 +174,7 @@ def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _L
             except OverBudgetError:
                 high = share
         return found
-    raise over
+    raise StaticGradError(over.message)
 
 
 def _sizes(region: Region) -> tuple[SizesSlot, ...]:
