@@ -75,9 +75,14 @@ def _divide_dividend(o: Namespace, t: Tensor, y: Tensor, a: Tensor, b: Tensor) -
     return o.multiply_no_nan(o.reciprocal(b), t)
 
 
+def _divide_divisor(o: Namespace, t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """-y·(t/b), so that what both operands' derivatives need is one product, and nothing but 1/b is kept beside y."""
+    return o.negative(o.multiply_no_nan(y, o.multiply_no_nan(o.reciprocal(b), t)))
+
+
 divide = binary(
     "divide", "The quotient x1 / x2, also of integers (true division).", "div", np.divide, FLOAT,
-    (_divide_dividend, scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
+    (_divide_dividend, _divide_divisor),
     binary_cases(Range(), AWAY_FROM_ZERO), grad_name="Div",
     example=("sg.divide([1, -7], [2, 0])", "array([ 0.5, -inf])"),
 )  # fmt: skip
