@@ -36,6 +36,8 @@ from staticgrad.compiler.program.step import Step, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
+ORDER_PASSES = 3  # over the steps, for about the order in which they run
+LEAST_FAR_BYTES = 1 << 11  # of one that has left the near caches when it is read
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
 LARGEST = 2000  # instructions of a nest that values are moved into: the code generator takes long for one long body
 
@@ -81,6 +83,7 @@ class _Inliner:
             else:
                 self.shared.update(step.memories)
                 self.shared.update(operand.memory for operand in step.operands)
+        self._written = self._written_before()  # each place, in bytes
 
     def candidates(self) -> list[Temp]:
         """Buffers in the order in which they are made."""
@@ -88,11 +91,32 @@ class _Inliner:
             memory
             for memory, places in self.writers.items()
             if isinstance(memory, Temp)
-            and memory.nbytes >= self.target.sized(LEAST_BYTES)
             and len(places) == 1
+            and memory.nbytes >= self.target.sized(LEAST_BYTES if not self._is_far(memory) else LEAST_FAR_BYTES)
             and self.readers[memory]
             and memory not in self.shared
         ]
+
+    def _is_far(self, memory: Memory) -> bool:
+        """True if so much is written between the step that makes a buffer and all that read it that it comes back from
+        beyond the near caches."""
+        (place,), readers = self.writers[memory], self.readers[memory]
+        between = min((self._written[reader] for reader in readers), default=0) - self._written[place]
+        return between > self.target.machine.middle_bytes
+
+    def _written_before(self) -> dict[int, int]:
+        """The bytes that are written before each step, in about the order in which they will run: that of the list,
+        where a step comes before all that read what it writes."""
+        when = {place: float(place) for place in self.steps}
+        for _ in range(ORDER_PASSES):
+            for place, step in reversed(self.steps.items()):
+                reading = (when[reader] for memory in step.writes for reader in self.readers[memory])
+                when[place] = min(when[place], min(reading, default=math.inf) - 0.5)
+        written, total = {}, 0
+        for place in sorted(when, key=lambda place: when[place]):
+            written[place] = total
+            total += sum(memory.nbytes for memory in self.steps[place].writes if isinstance(memory, Temp))
+        return written
 
     def try_without(self, memory: Temp) -> None:
         """Compute what lies in ``memory`` at its readers, if that is possible and pays."""
@@ -115,9 +139,16 @@ class _Inliner:
         rest = _without_store(maker, memory)
         before = [step.kernel for step in (maker, *(reader.step for reader in made))]
         after = [*([] if rest is None else [rest.kernel]), *(reader.nest for reader in made)]
-        if pays(before, after, self.target):
+        if pays(before, after, self.target, self._travel_seconds(memory)):
             self._note_order(source, self.readers[memory])
             self._replace(place, rest, made, memory)
+
+    def _travel_seconds(self, memory: Temp) -> float:
+        """What an estimate by nests does not know of a buffer that is small, but far: its way there and back."""
+        nbytes, machine = memory.nbytes, self.target.machine
+        if nbytes > machine.near_bytes or not self._is_far(memory):
+            return 0.0
+        return (2 + len(self.readers[memory])) * nbytes / machine.middle_bytes_per_second
 
     def _note_order(self, source: _Source, readers: Iterable[int]) -> None:
         """Note that what the source loads is read by ``readers`` too: before it is written. All else that the source
@@ -356,13 +387,13 @@ def _unrolled(step: Step) -> Step:
 # -- what it costs --------------------------------------------------------------------------------------------------
 
 
-def pays(before: Iterable[object], after: Iterable[object], target: Target) -> bool:
-    """True if the nests ``after`` take less time than those ``before``."""
+def pays(before: Iterable[object], after: Iterable[object], target: Target, saved: float = 0.0) -> bool:
+    """True if the nests ``after`` take less time than those ``before``, and ``saved`` seconds."""
     totals = []
     for kernels in (before, after):
         nests = [kernel for kernel in kernels if isinstance(kernel, Nest)]
         totals.append(sum(estimate(nest, target) for nest in nests) + target.machine.kernel_seconds * len(nests))
-    return totals[1] < totals[0]
+    return totals[1] < totals[0] + saved
 
 
 def _cost(nest: Nest, numbers: Iterable[int]) -> int:

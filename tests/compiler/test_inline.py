@@ -176,3 +176,22 @@ def test_a_mean_of_equal_terms_is_not_written_out_term_by_term() -> None:
     program = sg.Session(graph).compile(gradient, weights)
     assert program.text("kernels").count("\n") < 100
     np.testing.assert_allclose(program(np.array([1.0, 0.3], np.float32)), np.zeros((2, count)), atol=1e-6)
+
+
+def test_cheap_values_that_come_back_from_far_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences of a row and a column are small each, but many steps lie between the forward and the backward."""
+    with sg.Graph() as graph:
+        x, z = sg.placeholder((64, 32), sg.float64), sg.placeholder((40, 32), sg.float64)
+        h = sg.placeholder((64,), sg.float64)
+        y = x
+        for step in range(40):
+            y = sg.sin(y * (z[step] - h[:, None]))
+        fetches = [y, *sg.gradients((y * y).sum(), [x, z, h])]
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=feed.shape) for feed in (x, z, h)]
+    lean = sg.Session(graph).compile(fetches, [x, z, h])
+    monkeypatch.setenv("STATICGRAD_DISABLE", "inline")
+    plain = sg.Session(graph).compile(fetches, [x, z, h])
+    assert plain.memory.arena_bytes - lean.memory.arena_bytes > 25 * x.type.nbytes
+    for found, expected in zip(lean(*values), plain(*values), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
