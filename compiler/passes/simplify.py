@@ -3,6 +3,7 @@
 x − 0 = x                      x · 1 = x / 1 = x               x ↑ 2½ = x·x·√x, x ↑ −1½ = y·√y with y = 1 / x
 −(−x) = x                      where(true, a, b) = a           where(c, a, a) = a
 casts, reshapes, permutations, broadcasts compose
+concat(a, b)[i:j] = a[i:j]     concat(concat(a, b)[i:], c) = concat(a[i:], b, c)
 f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.base.extents import is_open, is_same
+from staticgrad.base.extents import is_open, is_same, open_sizes
 from staticgrad.base.types import Shape, sizes
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.passes.fold import constant_value
@@ -22,6 +23,8 @@ from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.elementwise.copies import ASTYPE
 from staticgrad.ops.sources import FULL
+from staticgrad.ops.views.joining import CONCAT
+from staticgrad.ops.views.slicing import SLICE, SliceAttributes, declare_slice
 
 Inputs = tuple[Tensor, ...]
 Rule = Callable[[Node, Inputs], "Tensor | None"]
@@ -148,11 +151,47 @@ def _broadcast(node: Node, inputs: Inputs) -> Tensor | None:
 
 
 def _slice(node: Node, inputs: Inputs) -> Tensor | None:
-    return _keeps(inputs[0], node) if all(step > 0 for step in node.attrs.steps) else None
+    x, attrs = inputs[0], node.attrs
+    if all(step > 0 for step in attrs.steps) and (whole := _keeps(x, node)) is not None:
+        return whole
+    pieces = _pieces(x, attrs)
+    return pieces[0] if len(pieces) == 1 else None
 
 
 def _concat(node: Node, inputs: Inputs) -> Tensor | None:
-    return inputs[0] if len(inputs) == 1 else None
+    if len(inputs) == 1:
+        return inputs[0]
+    axis = node.attrs.axis
+    found = [
+        _pieces(x.op.inputs[0], x.op.attrs) if x.op.op is SLICE and _joins(x.op.inputs[0], axis) else [x]
+        for x in inputs
+    ]
+    joined = [piece for x, pieces in zip(inputs, found, strict=True) for piece in pieces or [x]]
+    return o.concat(joined, axis=axis) if len(joined) > len(inputs) else None
+
+
+def _joins(x: Tensor, axis: int) -> bool:
+    return x.op.op is CONCAT and x.op.attrs.axis == axis
+
+
+def _pieces(x: Tensor, attrs: SliceAttributes) -> list[Tensor]:
+    """The operands of a concat that a slice of it consists of, each cut to size; none where ``x`` is no concat, or the
+    slice leaves out every other element."""
+    if x.op.op is not CONCAT or any(step != 1 for step in attrs.steps):
+        return []
+    if open_sizes((attrs.starts, attrs.stops, tuple([piece.type.shape for piece in x.op.inputs]))):
+        return []
+    axis, at, pieces = x.op.attrs.axis, 0, []
+    for piece in x.op.inputs:
+        size = sizes(piece.shape)[axis]
+        start, stop = max(attrs.starts[axis] - at, 0), min(attrs.stops[axis] - at, size)
+        if start < stop:
+            starts = (*attrs.starts[:axis], start, *attrs.starts[axis + 1 :])
+            stops = (*attrs.stops[:axis], stop, *attrs.stops[axis + 1 :])
+            cut = declare_slice(piece, starts, stops, attrs.steps)
+            pieces.append(piece if is_same(cut.type, piece.type) else cut)
+        at += size
+    return pieces
 
 
 def _pad(node: Node, inputs: Inputs) -> Tensor | None:

@@ -328,3 +328,37 @@ def test_a_choice_between_a_value_and_itself_without_a_gradient_costs_nothing_fo
         executable = sg.Session(graph).compile(sg.exp(sg.where(x > 0, x, sg.stop_gradient(x))), x)
     executable(values)
     assert "greater" not in executable.text("kernels")
+
+
+def test_slices_of_concats_are_read_from_the_pieces() -> None:
+    """A part of a matrix that is replaced step by step: nothing is copied but into the last matrix."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((6, 4), sg.float64)
+        y = x
+        for step in range(4):
+            y = sg.concat([y[: step + 1], sg.sin(y[step + 1 :])], axis=0)
+    exe = sg.Session(graph).compile(y, [x])
+    assert exe.memory.arena_bytes < 4 * x.type.nbytes
+    given = expected = np.random.default_rng(0).normal(size=(6, 4))
+    for step in range(4):
+        expected = np.concatenate([expected[: step + 1], np.sin(expected[step + 1 :])])
+    np.testing.assert_allclose(exe(given), expected, rtol=1e-13)
+
+
+def test_slices_over_the_ends_of_pieces_hold_what_they_held() -> None:
+    x, y = sg.placeholder((3, 5), sg.float32), sg.placeholder((4, 5), sg.float32)
+    both = sg.concat([x, y], axis=0)
+    cuts = [
+        both[1:3],
+        both[3:],
+        both[2:6],
+        both[::2],
+        both[5:1:-1, 1:4],
+        both[2:2],
+        sg.concat([both[1:5, 2:], y[:, 2:]]),
+    ]
+    values = [np.arange(15, dtype=np.float32).reshape(3, 5), -np.arange(20, dtype=np.float32).reshape(4, 5)]
+    z = np.concatenate(values)
+    expected = [z[1:3], z[3:], z[2:6], z[::2], z[5:1:-1, 1:4], z[2:2], np.concatenate([z[1:5, 2:], values[1][:, 2:]])]
+    for found, wanted in zip(sg.Session().compile(cuts, [x, y])(*values), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
