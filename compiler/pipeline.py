@@ -10,6 +10,7 @@
     plan kernels kernels         -> how each is run              (steps/planning.py)
     schedule     steps           -> steps in order               (program/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
+    running      steps in order  -> with running sums in nests   (steps/running.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live intervals  -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
@@ -54,6 +55,7 @@ from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
 from staticgrad.compiler.steps.planning import plan_kernels, share_packing
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
+from staticgrad.compiler.steps.running import join_running
 from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.graph.graph import Graph, Tensor
@@ -215,6 +217,11 @@ def _ordered(
     plan_kernels(steps, planner, options.workers)
     order = schedule(steps, greedy="schedule" not in options.disabled)
     order = order if "scalarize" in options.disabled else scalarize(order, planner, others)
+    order = (
+        order
+        if "running" in options.disabled
+        else join_running(order, planner, options.target, options.workers, others)
+    )
     if options.memory_budget is None:  # which is met where each has what is free when it runs
         share_packing(order)
     return order

@@ -23,6 +23,7 @@ from staticgrad.compiler.kernels.nest import (
     Nest,
     Reduce,
     ReduceKind,
+    Running,
     Store,
 )
 from staticgrad.graph.optable import NO_ATTRIBUTES
@@ -126,6 +127,10 @@ class InstructionCopier:
                 if self.points == [{}]:
                     return self.body.add(Reduce(kind, self._new(arg, i), dtype))
                 return self._reduced(kind, [self._new(arg, p) for p in range(len(self.points))], dtype)
+            case Running(kind, arg, dtype):
+                if self.where[0] != Affine.index(0):
+                    raise ValueError("what runs along dimension 0 stays there")
+                return self.body.add(Running(kind, self._new(arg, i), dtype))
             case constant:
                 return self.body.add(constant)
 

@@ -3,7 +3,7 @@ random kernels are all nests; what tells them apart is their dimensions and thei
 
     Nest    ::= outer dims × inner dims, arguments, body
     body    ::= Instr*                          SSA: an instruction's number is its place in the body
-    Instr   ::= Constant | Iota | Load | Compute | Reduce | Store
+    Instr   ::= Constant | Iota | Load | Compute | Reduce | Running | Store
     Access  ::= argument + offset + Σ stride·index + Σ stride·value
 
 Dimensions are numbered outer first, then inner. A value is a *row* value if it does not vary along the inner
@@ -12,9 +12,12 @@ over all inner dimensions and gives a row value. What follows from a reduction a
 later sweep over the inner dimensions: softmax is one nest of three sweeps. Without inner dimensions every value is a
 row value and the nest is pointwise.
 
-The order of the iterations is the emitter's to choose, except that stores with ``mode="add"`` to equal addresses must
-all count. No two iterations store to one address otherwise. An argument may be both loaded and stored (an update in
-place): then each address is loaded and stored by the same iteration, the load first.
+``Running`` combines an element with those at earlier indices of dimension 0: a nest that has one is *ordered*, and runs
+along that dimension from its first index to its last.
+
+Any other order of the iterations is the emitter's to choose, except that stores with ``mode="add"`` to equal addresses
+must all count. No two iterations store to one address otherwise. An argument may be both loaded and stored (an update
+in place): then each address is loaded and stored by the same iteration, the load first.
 """
 
 from __future__ import annotations
@@ -95,6 +98,15 @@ class Reduce:
 
 
 @frozen
+class Running:
+    """The combination of ``arg`` at all indices of dimension 0, an outer one, up to the own index."""
+
+    kind: ReduceKind
+    arg: int
+    dtype: np.dtype
+
+
+@frozen
 class Store:
     """Write a value (or add it to what is there). With ``guard`` only where that bool value holds."""
 
@@ -104,7 +116,7 @@ class Store:
     guard: int | None = None
 
 
-Instr = Constant | Iota | Load | Compute | Reduce | Store
+Instr = Constant | Iota | Load | Compute | Reduce | Running | Store
 
 
 @frozen
@@ -119,6 +131,11 @@ class Nest:
     @property
     def dims(self) -> tuple[int, ...]:
         return self.outer + self.inner
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if dimension 0 is run from its first index to its last."""
+        return any(isinstance(instr, Running) for instr in self.body)
 
     @property
     def terms(self) -> int:
@@ -149,6 +166,8 @@ def _instruction(instr: Instr) -> str:
             return f"{instr.op}({', '.join(f'v{a}' for a in instr.args)}) : {instr.dtype.name}"
         case Reduce():
             return f"reduce {instr.kind} v{instr.arg} : {instr.dtype.name}"
+        case Running():
+            return f"running {instr.kind} v{instr.arg} : {instr.dtype.name}"
         case Store():
             verb = "add" if instr.mode == "add" else "store"
             return f"{verb} v{instr.value} to {_access(instr.access)}{_guard(instr.guard)}"

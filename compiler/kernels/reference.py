@@ -11,17 +11,22 @@ that says how exact they can be expected to be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from staticgrad.compiler.kernels.kernel import Kernel, LoneKernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Running, Store
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.graph.optable import OPS, Array
 from staticgrad.ops.randoms import uniform_at
 
+STEPS = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or,
+    "all": np.logical_and,
+}  # fmt: skip
 UNITS = 4  # in the last place, about, by which noisy floats are off
 WIDE = np.dtype(np.float64)
 
@@ -97,6 +102,11 @@ def run_nest(nest: Nest, arrays: Sequence[Array], noise: Noise | None = None, ra
                     if kind == "sum" and nest.inner and dtype.kind == "f":
                         value = noise.of_sum(value, _reduce(nest, Reduce("max", arg, dtype), np.abs(values[arg])))
                 values.append(value)
+            case Running():
+                value = _run(nest, instr, values[instr.arg])
+                if noise is not None and instr.kind == "sum" and instr.dtype.kind == "f":
+                    value = noise.of_sum(value, _run(nest, replace(instr, kind="max"), np.abs(values[instr.arg])))
+                values.append(value)
             case Store():
                 _store(nest, instr, arrays[instr.access.arg], values)
                 values.append(None)
@@ -157,6 +167,13 @@ def _reduce(nest: Nest, reduce: Reduce, x: Array) -> Array:
             wide = WIDE if dtype.kind == "f" else dtype
             return np.asarray(getattr(np, kind)(x.astype(wide), axis=axes, keepdims=True).astype(dtype))
         return np.asarray(getattr(np, kind)(x, axis=axes, keepdims=True, initial=_least(kind, dtype)))
+
+
+def _run(nest: Nest, running: Running, x: Array) -> Array:
+    x = np.broadcast_to(x, (nest.dims[0], *x.shape[1:]))
+    wide = WIDE if running.dtype.kind == "f" else running.dtype
+    with np.errstate(all="ignore"):
+        return np.asarray(STEPS[running.kind].accumulate(x.astype(wide), axis=0).astype(running.dtype))
 
 
 def _least(kind: str, dtype: np.dtype) -> Any:

@@ -30,7 +30,7 @@ from staticgrad.base.extents import OpenSizeError, highest, largest
 from staticgrad.base.frozen import frozen, record
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Packing
-from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Running, Store
 from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.machine import RATES, least_seconds
 from staticgrad.compiler.program.memories import Memory, Operand, Temp, memory_bytes
@@ -447,7 +447,7 @@ def with_nest(step: Step, nest: Nest, operands: Sequence[Operand]) -> Step:
             instr = replace(instr, access=replace(instr.access, arg=place[instr.access.arg]))
         body.append(instr)
     kernel = replace(nest, args=tuple(nest.args[arg] for arg in used), body=tuple(body))
-    computes = sum(isinstance(instr, Compute | Reduce) for instr in body)
+    computes = sum(isinstance(instr, Compute | Reduce | Running) for instr in body)
     mentioned = dict.fromkeys((*step.reads, *(operand.memory for operand in operands)))
     return replace(
         step,

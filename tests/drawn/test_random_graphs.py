@@ -21,7 +21,7 @@ from staticgrad.compiler.passes import PASSES
 COUNT = int(os.environ.pop("STATICGRAD_RANDOM_GRAPHS", "500"))
 CHUNK = 25
 TOLERANCE = 1e-8
-OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "schedule", "scalarize"]
+OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "schedule", "scalarize", "running"]
 
 
 def fetches_of(case: RandomGraph, gradients: list[Any]) -> list[Any]:

@@ -33,7 +33,7 @@ ALWAYS = (
     5,
     28,
 )  # programs that were wrong, or refused, when a value was several feeds or loops several
-OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "inline", "schedule", "scalarize"]
+OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "inline", "schedule", "scalarize", "running"]
 TOLERANCE = 1e-8
 
 

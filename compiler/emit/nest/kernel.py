@@ -111,6 +111,7 @@ class _NestEmitter:
         for number, instr in enumerate(self.body):
             if isinstance(instr, Constant):
                 scope.values[number] = [self.values.constant(instr, 1)]
+        self.values.begin_running()
         self._outer(scope, 0)
 
     def _outer(self, scope: LoopScope, level: int) -> None:

@@ -91,6 +91,11 @@ def across_rows(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence
     return level[0]
 
 
+def starting(kind: ReduceKind, dtype: np.dtype) -> float | int | bool:
+    """The identity of a reduction, which keeps the sign of zeros as well."""
+    return -0.0 if kind == "sum" and dtype.kind == "f" else identity(kind, dtype)
+
+
 def neutral(f: Function, kind: ReduceKind, dtype: np.dtype, type_: str) -> Value:
     """The identity as a literal of a scalar or vector type."""
     value = identity(kind, dtype)

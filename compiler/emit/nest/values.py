@@ -6,22 +6,36 @@ values in the scope: one lane where all lanes are the same, else a vector for ea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from staticgrad.base.extents import is_open
-from staticgrad.compiler.emit.llvm import Function, lanes_of, value_type, vector
+from staticgrad.compiler.emit import masked
+from staticgrad.compiler.emit.llvm import Function, lanes_of, memory_type, value_type, vector
 from staticgrad.compiler.emit.nest.memory import Memory
+from staticgrad.compiler.emit.nest.reduction import combine, starting
 from staticgrad.compiler.emit.nest.scope import LoopScope
 from staticgrad.compiler.emit.scalars.builder import Scalars
 from staticgrad.compiler.emit.scalars.lane import Lane, literal
-from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Reduce, Store, accumulator_dtype
+from staticgrad.compiler.kernels.nest import (
+    Compute,
+    Constant,
+    Iota,
+    Load,
+    Reduce,
+    ReduceKind,
+    Running,
+    Store,
+    accumulator_dtype,
+)
 from staticgrad.compiler.plans.nest.facts import access_of, dtype_of, lane_operands
 from staticgrad.compiler.plans.nest.plan import NestPlan
 from staticgrad.graph.optable import OPS
 
 INT64 = np.dtype(np.int64)
+COLUMN = 1  # the dimension beside that in which an ordered nest runs
 
 
 class NestValues:
@@ -89,6 +103,8 @@ class NestValues:
                 # Without inner dimensions a reduction is over one element.
                 gathered = accumulator_dtype(kind, dtype)
                 return [self.cast(self.cast(self.operand(scope, arg, lanes, c), gathered), dtype) for c in copies]
+            case Running():
+                return [self._advanced(scope, number, lanes, copy) for copy in copies]
             case other:
                 raise TypeError(f"{other} has no value")
 
@@ -110,6 +126,40 @@ class NestValues:
         assert isinstance(multiply, Compute)
         a, b = (self.operand(scope, factor, lanes, copy) for factor in multiply.args)
         return a, b
+
+    # -- running combinations ---------------------------------------------------------------------------------------
+
+    def begin_running(self) -> None:
+        """Write what every column has combined before the first row."""
+        for number, place in (self.plan.running or {}).items():
+            kind, dtype = self._running(number)
+            lanes = self.f.target.lanes(dtype)
+            nothing = self.f.const(starting(kind, dtype), vector(memory_type(dtype), lanes))
+            columns = -(-math.prod(self.nest.dims[1:]) // lanes) * lanes  # pieces of scratch memory fill whole lines
+            with self.f.loop(0, columns, lanes) as loop:
+                self.f.store(
+                    nothing, self.f.offset(self.memory.addresses.roots[place.arg], loop.index, memory_type(dtype))
+                )
+
+    def _advanced(self, scope: LoopScope, number: int, lanes: int, copy: int) -> Lane:
+        """What a column has combined so far, this row with it, which is kept for the next row."""
+        assert self.plan.running is not None
+        kind, dtype = self._running(number)
+        column = self.f.add(scope.index[COLUMN], copy * lanes)
+        root = self.memory.addresses.roots[self.plan.running[number].arg]
+        address = self.f.offset(root, column, memory_type(dtype))
+        mask = scope.block.mask if lanes > 1 else None
+        before = masked.load(self.f, vector(memory_type(dtype), lanes), address, mask)
+        (arg,) = lane_operands(self.body[number])
+        own = self.operand(scope, arg, lanes, copy)
+        after = combine(self.f, kind, dtype, before, own.value)
+        masked.store(self.f, after, address, mask)
+        return Lane(after, dtype)
+
+    def _running(self, number: int) -> tuple[ReduceKind, np.dtype]:
+        running = self.body[number]
+        assert isinstance(running, Running)
+        return running.kind, running.dtype
 
     # -- lanes --------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ import numpy as np
 from staticgrad.base.extents import highest, is_open, lowest, proven
 from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, suffix, vector
-from staticgrad.compiler.emit.nest.reduction import combine
-from staticgrad.compiler.kernels.nest import ReduceKind, identity
+from staticgrad.compiler.emit.nest.reduction import combine, starting
+from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
 from staticgrad.compiler.plans.routines.cumulation import run_together
 
@@ -34,11 +34,6 @@ def write(f: Function, routine: Cumulation, pointers: Sequence[Value]) -> None:
         _columns(f, routine, pointers)
 
 
-def _neutral(kind: ReduceKind, dtype: np.dtype) -> float | int:
-    """The identity of the routine's operation, which keeps the sign of zeros as well."""
-    return -0.0 if kind == "sum" and dtype.kind == "f" else identity(kind, dtype)
-
-
 def _place(routine: Cumulation, turn: Index, f: Function) -> Index:
     return f.sub(routine.length - 1, turn) if routine.reverse else turn
 
@@ -49,7 +44,7 @@ def _place(routine: Cumulation, turn: Index, f: Function) -> Index:
 def _columns(f: Function, routine: Cumulation, pointers: Sequence[Value]) -> None:
     element = memory_type(routine.dtype)
     operands, result = pointers[: len(routine.blocks) - 1], pointers[len(routine.blocks) - 1]
-    first = 0.0 if routine.kind == "recurrence" else _neutral(routine.kind, routine.dtype)
+    first = 0.0 if routine.kind == "recurrence" else starting(routine.kind, routine.dtype)
 
     def strip(column: Index, pieces: list[Lanes]) -> None:
         with counted(f, 0, routine.length, carry=[f.const(first, p.type) for p in pieces]) as loop:
@@ -82,7 +77,7 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
     element = memory_type(dtype)
     type_ = vector(element, lanes)
     full = routine.length // lanes * lanes
-    neutral, state = (f.const(_neutral(kind, dtype), t) for t in (type_, element))
+    neutral, state = (f.const(starting(kind, dtype), t) for t in (type_, element))
     with counted(f, 0, full, lanes, carry=[state]) as loop:
         place = f.sub(routine.length - lanes, loop.index) if routine.reverse else loop.index
         within = _prefixes(f, dtype, kind, f.load(type_, f.offset(source, place, element)), neutral, routine.reverse)
@@ -168,7 +163,7 @@ class _OpenColumns:
         self.total = f.index(f.mul(count, routine.length))
         self.most = highest(routine.length)
         self.size = self._as_number(f.index(routine.length))
-        self.neutral = f.const(_neutral(routine.kind, routine.dtype), self.type)
+        self.neutral = f.const(starting(routine.kind, routine.dtype), self.type)
         order = f.lane_numbers(self.numbers)
         self.order = f.binary("sub", f.const(self.lanes - 1, self.numbers), order) if self.reverse else order
 
@@ -281,7 +276,7 @@ def _together(f: Function, routine: Cumulation, source: Value, target: Value, si
     dtype, length, lanes, kind = routine.dtype, routine.length, f.target.lanes(routine.dtype), routine.kind
     assert kind != "recurrence"
     type_ = vector(memory_type(dtype), lanes)
-    neutral = f.const(_neutral(kind, dtype), type_)
+    neutral = f.const(starting(kind, dtype), type_)
     back = 1 if routine.reverse else -1  # where the elements are that come before one
     before: Value | None = None
     for first in range(size - lanes, -1, -lanes) if routine.reverse else range(0, size, lanes):

@@ -27,7 +27,9 @@ STILL_COST = 32
 
 
 def collides(nest: Nest, facts: Facts, dim: int) -> bool:
-    """True if lanes along ``dim`` would add to one address."""
+    """True if lanes along ``dim`` would add to one address, or would have to wait for each other."""
+    if dim == 0 and nest.is_ordered:
+        return True
     is_outer = dim < len(nest.outer)
     for number in stores_of(nest):
         store = nest.body[number]
@@ -172,4 +174,6 @@ def loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tupl
         group = groups[across >= split]
         group.remove(across)
         group.append(across)
+    if nest.is_ordered:
+        groups[0].sort(key=bool)  # dimension 0 is the outermost
     return (*groups[0], *groups[1])

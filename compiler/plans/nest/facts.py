@@ -22,13 +22,26 @@ import numpy as np
 from staticgrad.base.extents import proven
 from staticgrad.base.frozen import frozen
 from staticgrad.base.reach import reach
-from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store, identity
+from staticgrad.compiler.kernels.nest import (
+    Access,
+    Compute,
+    Constant,
+    Instr,
+    Iota,
+    Load,
+    Nest,
+    Reduce,
+    Running,
+    Store,
+    identity,
+)
 from staticgrad.compiler.machine.op_costs import op_cost
 from staticgrad.graph.graph import Node
 from staticgrad.graph.optable import NO_ATTRIBUTES
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 
 ENDLESS = 1 << 62  # an index that may be anything
+RUNNING_COST = 3  # instructions of a running combination: what was combined is loaded and stored
 
 _NOTHING = Constant(0, np.dtype(np.int64))
 
@@ -64,7 +77,7 @@ def lane_operands(instr: Instr) -> tuple[int, ...]:
             return () if instr.guard is None else (instr.guard,)
         case Store():
             return (instr.value,) if instr.guard is None else (instr.value, instr.guard)
-        case Reduce():
+        case Reduce() | Running():
             return (instr.arg,)
         case _:
             return ()
@@ -79,6 +92,8 @@ def operands(instr: Instr) -> tuple[int, ...]:
 def cost_of(nest: Nest, number: int) -> int:
     """The estimated number of vector instructions of a computed value; divisions and roots count six."""
     instr = nest.body[number]
+    if isinstance(instr, Running):
+        return RUNNING_COST
     if not isinstance(instr, Compute):
         return 0
     return op_cost(instr.op, _attributes_key(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
@@ -157,7 +172,7 @@ def _mergeable(nest: Nest) -> tuple[int, int] | None:
     split = len(nest.outer)
     groups = (range(split), range(split, len(nest.dims)))
     for a, b in itertools.chain.from_iterable(itertools.permutations(group, 2) for group in groups):
-        if {a, b} & counted:
+        if {a, b} & counted or (nest.is_ordered and 0 in (a, b)):
             continue
         if proven(lambda: all(x.strides[a] == x.strides[b] * nest.dims[b] for x in accesses)):  # noqa: B023
             return a, b
@@ -223,6 +238,8 @@ def analyse(nest: Nest) -> Facts:
         elif isinstance(instr, Reduce) and nest.inner:
             dims &= outer
             before += 1
+        elif isinstance(instr, Running):
+            dims |= {0}
         depends.append(dims)
         stage.append(before)
         element.append(not dims <= outer)
@@ -286,8 +303,10 @@ def is_divisible(nest: Nest, dim: int) -> bool:
 
     Sums i·s over dimensions with |s| at least that of ``dim`` are then told apart by their largest index that differs,
     as in a number system: each stride is larger than all that smaller ones can reach. Indirect indices count as
-    dimensions without end.
+    dimensions without end. Nothing happens at once along the dimension in which a nest is ordered.
     """
+    if dim == 0 and nest.is_ordered:
+        return False
     adds = [x for n in stores_of(nest) if isinstance(x := nest.body[n], Store) and x.mode == "add"]
     targets = [store.access.arg for store in adds]
     if len(set(targets)) != len(targets):

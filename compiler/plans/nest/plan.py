@@ -31,7 +31,8 @@ class NestPlan:
     are far apart are prefetched. ``staged`` says where in scratch memory short rows are while a block of them is
     worked on, column by column. With ``panel`` all columns of a few rows are gathered from before the next rows are:
     it says where in scratch memory a reduction's accumulators are in between. With ``strip`` all vectors of that
-    number of rows of ``across``, whose size is open, are run before the next rows are."""
+    number of rows of ``across``, whose size is open, are run before the next rows are. Of an ordered nest, ``running``
+    says where in scratch memory what a column has combined so far is, from one row to the next."""
 
     nest: Nest
     facts: Facts
@@ -52,6 +53,7 @@ class NestPlan:
     ahead: int | None = None
     panel: dict[int, Access] | None = None
     strip: int | None = None
+    running: dict[int, Access] | None = None
 
     def reads_far_rows(self, target: Target) -> bool:
         """True if each turn of the innermost loop loads from a row of memory that is far away."""
@@ -96,6 +98,8 @@ class NestPlan:
             lines.append("short rows staged")
         if self.panel is not None:
             lines.append("in panels of rows")
+        if self.running is not None:
+            lines.append("row after row")
         if self.group > 1:
             lines.append(f"groups of {self.group} rows")
         if self.share is not None:

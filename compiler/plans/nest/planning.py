@@ -8,11 +8,12 @@ share      along which outer dimension the work is cut in chunks for several thr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from staticgrad.base.extents import highest, is_open, largest
-from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Running, Store
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.nest.axes import is_far, loop_order, still_axis, tiled_axis, transposed_axis
@@ -88,7 +89,12 @@ def _blocked(v: VectorNest) -> Nest:
     across = transposed_axis(nest, v.facts, v.vector)
     still = still_axis(nest, v.facts, v.vector, v.lanes)
     axis = still if across is None else across
-    if axis is None or nest.inner or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
+    if (
+        axis is None
+        or nest.inner
+        or nest.is_ordered
+        or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body)
+    ):
         return nest
     size, rows = nest.dims[axis], target.sized(TRANSPOSED_CHUNK, 2)
     if is_open(size):
@@ -171,6 +177,7 @@ class _Planner:
         sweeps = self._sweeps(parts)
         group = self._group(sweeps)
         panel = self._panel(sweeps[0]) if in_panels else None
+        running = self._running() if self.nest.is_ordered else None
         across = tiled_axis(self.nest, self.facts, self.v.vector, self.v.lanes)
         share = share_of(self.v, self.order, self._shareable(in_panels), spans, group)
         return NestPlan(
@@ -193,6 +200,7 @@ class _Planner:
             ahead=self._ahead(len(sweeps)),
             panel=panel,
             strip=self._strip(across, share),
+            running=running,
         )
 
     def _strip(self, across: int | None, share: NestChunks | None) -> int | None:
@@ -231,6 +239,12 @@ class _Planner:
         columns = -(-self.nest.dims[self.v.axis] // self.width) * self.width
         nbytes = {n: columns * dtype_of(self.nest, n).itemsize for n in sweep.reductions}
         return {n: self.scratch.take((), size) for n, size in nbytes.items()}
+
+    def _running(self) -> dict[int, Access]:
+        """Scratch memory for what each column has combined."""
+        found = {n: i for n, i in enumerate(self.nest.body) if isinstance(i, Running) and n in self.facts.needed}
+        columns = math.prod(self.nest.dims[1:])
+        return {n: self.scratch.take((), columns * instr.dtype.itemsize) for n, instr in found.items()}
 
     def _shareable(self, in_panels: bool) -> list[int]:
         """The outer loops that may be cut in chunks; not the columns of panels."""
