@@ -144,7 +144,7 @@ class _Inliner:
             self._replace(place, rest, made, memory)
 
     def _travel_seconds(self, memory: Temp) -> float:
-        """What an estimate by nests does not know of a buffer that is small, but far: its way there and back."""
+        """The time for the way there and back of a buffer that is small, but far, which no estimate of nests knows."""
         nbytes, machine = memory.nbytes, self.target.machine
         if nbytes > machine.near_bytes or not self._is_far(memory):
             return 0.0

@@ -142,7 +142,7 @@ class NestValues:
                 )
 
     def _advanced(self, scope: LoopScope, number: int, lanes: int, copy: int) -> Lane:
-        """What a column has combined so far, this row with it, which is kept for the next row."""
+        """The combination of a column up to this row, which is kept for the next row."""
         assert self.plan.running is not None
         kind, dtype = self._running(number)
         column = self.f.add(scope.index[COLUMN], copy * lanes)
