@@ -61,7 +61,7 @@ class Found:
 
 
 @frozen
-class StoppingRule:
+class Limits:
     """The end of an iteration: at an error of ``atol`` + ``rtol``·‖x‖, or after ``steps``."""
 
     rtol: float
@@ -74,7 +74,7 @@ class StoppingRule:
 
 
 @frozen(eq=False)
-class LinearMap:
+class JacobianAt:
     """A Jacobian as what it does to a vector: it is solved with, multiplied by, and multiplied by transposed; and the
     lengths of its columns, or what stands for them."""
 
@@ -124,14 +124,14 @@ def _run(turn: Callable[[State], State], x: Tensor, f: Tensor, most: int, **memo
 # -- systems ----------------------------------------------------------------------------------------------------------
 
 
-def newton(fn: Function, jacobian: Callable[[Tensor], LinearMap], x0: Tensor, limits: StoppingRule) -> Found:
+def newton(fn: Function, jacobian: Callable[[Tensor], JacobianAt], x0: Tensor, limits: Limits) -> Found:
     """A root of the system ``fn``, whose Jacobian at a point ``jacobian`` declares."""
 
     def turn(s: State) -> State:
         x, f = s["x"], s["f"]
         linear = jacobian(x)
         scale = O.maximum(s["scale"], linear.scale)
-        model = _LinearModel(f, linear, linear.solve(-f), scale)
+        model = _TrustedModel(f, linear, linear.solve(-f), scale)
         near = O.logical_and(model.is_newton, limits.near(x, largest(model.newton)))
         radius = O.where(s["steps"] == 0, model.first_radius(x), s["radius"])
         step = _step(fn, x, model, radius, near, SEARCHED)
@@ -145,7 +145,7 @@ def newton(fn: Function, jacobian: Callable[[Tensor], LinearMap], x0: Tensor, li
 
 def broyden(
     fn: Function, jacobian: Callable[[Tensor], Tensor], product: Callable[[Tensor, Tensor], Tensor],
-    x0: Tensor, limits: StoppingRule,
+    x0: Tensor, limits: Limits,
 ) -> Found:  # fmt: skip
     """A root of the system ``fn``, whose Jacobian at a point ``jacobian`` declares as a matrix, and its product with a
     vector ``product``. It is computed at first, after a step that failed, and where short steps are not Newton's."""
@@ -159,7 +159,7 @@ def broyden(
 
         j, inverse = O.cond(stale, fresh, lambda: (s["jacobian"], s["inverse"]))
         scale = O.maximum(s["scale"], columns(j))
-        model = _LinearModel(f, _with_inverse(j, inverse), -(inverse @ f), scale)
+        model = _TrustedModel(f, _with_inverse(j, inverse), -(inverse @ f), scale)
         close = O.logical_and(model.is_newton, limits.near(x, largest(model.newton)))
         near = O.cond(close, lambda: square(product(x, model.newton) + f) <= INEXACT**2 * square(f), lambda: close)
         radius = O.where(s["steps"] == 0, model.first_radius(x), s["radius"])
@@ -193,14 +193,14 @@ def columns(j: Tensor) -> Tensor:
     return O.sqrt(O.sum(j * j, axis=0))
 
 
-def _with_inverse(j: Tensor, inverse: Tensor) -> LinearMap:
-    return LinearMap(lambda b: inverse @ b, lambda v: j @ v, lambda v: v @ j, columns(j))
+def _with_inverse(j: Tensor, inverse: Tensor) -> JacobianAt:
+    return JacobianAt(lambda b: inverse @ b, lambda v: j @ v, lambda v: v @ j, columns(j))
 
 
-class _LinearModel:
+class _TrustedModel:
     """The linear model of a residual around a point, and the path of steps that Powell's method takes along it."""
 
-    def __init__(self, f: Tensor, linear: LinearMap, newton: Tensor, scale: Tensor) -> None:
+    def __init__(self, f: Tensor, linear: JacobianAt, newton: Tensor, scale: Tensor) -> None:
         """``newton`` is the step that solves it, or would if there were a solution; ``scale`` what one of each unknown
         is worth."""
         self.f = f
@@ -245,7 +245,7 @@ class _LinearModel:
 
 
 @frozen(eq=False)
-class _TrustedStep:
+class _ModelStep:
     """A point at which ‖f‖² is lower, its residual, and whether there is one, else where the step began; how many
     points were tried, and how far the model is trusted next."""
 
@@ -260,8 +260,8 @@ class _TrustedStep:
 
 
 def _step(
-    fn: Function, x: Tensor, model: _LinearModel, radius: Tensor, near: Tensor, most: Tensor | int
-) -> _TrustedStep:
+    fn: Function, x: Tensor, model: _TrustedModel, radius: Tensor, near: Tensor, most: Tensor | int
+) -> _ModelStep:
     """A step of the model's, ever shorter until ‖f‖² falls as the model says; if ``near``, the whole step alone."""
     before = square(model.f)
     shortest = float(np.finfo(x.dtype).eps) * model.size(x)
@@ -288,10 +288,10 @@ def _step(
     no = O.zeros((), dtype=bool_)
     begun = {"radius": radius, "x": x, "f": model.f, "falls": no, "tried": _count(), "ended": no}
     last = O.while_loop(lambda s: O.logical_and(O.logical_not(s["ended"]), s["tried"] < most), turn, begun)
-    return _TrustedStep(last["x"], last["f"], last["falls"], last["tried"], last["radius"])
+    return _ModelStep(last["x"], last["f"], last["falls"], last["tried"], last["radius"])
 
 
-def _status(near: Tensor, step: _TrustedStep, model: _LinearModel, stuck: Tensor) -> Tensor:
+def _status(near: Tensor, step: _ModelStep, model: _TrustedModel, stuck: Tensor) -> Tensor:
     """The status after a step; one that is ``stuck`` is at a root as far as rounding lets it be known if Newton's step
     is short."""
     is_root = O.logical_or(near, O.all(step.f == 0))
@@ -355,7 +355,7 @@ def _best(a: Tensor, b: Tensor, fa: Tensor, fb: Tensor) -> tuple[Tensor, Tensor]
 # -- fixed points -----------------------------------------------------------------------------------------------------
 
 
-def repeated(fn: Function, x0: Tensor, limits: StoppingRule) -> Found:
+def repeated(fn: Function, x0: Tensor, limits: Limits) -> Found:
     """A fixed point of x + ``fn(x)``, by repetition."""
 
     def turn(s: State) -> State:
@@ -366,7 +366,7 @@ def repeated(fn: Function, x0: Tensor, limits: StoppingRule) -> Found:
     return _run(turn, x0, fn(x0), limits.steps)
 
 
-def anderson(fn: Function, x0: Tensor, limits: StoppingRule, history: int) -> Found:
+def anderson(fn: Function, x0: Tensor, limits: Limits, history: int) -> Found:
     """A fixed point of x + ``fn(x)``: the next point combines the last ones so that their residuals cancel."""
 
     def turn(s: State) -> State:
@@ -391,6 +391,6 @@ def anderson(fn: Function, x0: Tensor, limits: StoppingRule, history: int) -> Fo
     return _run(turn, x0, fn(x0), limits.steps, points=none, residuals=none)
 
 
-def _settled(limits: StoppingRule, x: Tensor, f: Tensor) -> Tensor:
+def _settled(limits: Limits, x: Tensor, f: Tensor) -> Tensor:
     """The status of a point from which the next one differs by ``f``."""
     return O.where(_is_finite(f), O.where(limits.near(x, largest(f)), CONVERGED, RUNNING), INVALID)
