@@ -32,7 +32,7 @@ from staticgrad.compiler.autodiff.forward import jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.autodiff.substitution import applied
 from staticgrad.functions import iterations
-from staticgrad.functions.iterations import CONVERGED, Found, Limits, JacobianAt, columns, solved
+from staticgrad.functions.iterations import CONVERGED, Found, JacobianAt, Limits, columns, solved
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS as O
@@ -45,7 +45,7 @@ TOLERANCES = {"float64": (1e-10, 1e-12), "float32": (1e-5, 1e-6)}  # rtol and at
 
 
 class RootResult(NamedTuple):
-    """What ``sg.root`` and ``sg.fixed_point`` found.
+    """The outcome of ``sg.root`` or ``sg.fixed_point``.
 
     Attributes:
         x: the solution, NaN where there is none.
@@ -238,7 +238,7 @@ def _defined(what: str, equation: _Equation, x: Tensor) -> list[Tensor]:
 
 
 def _result(what: str, equation: _Equation, x0: Any, found: Found, check: bool, full: bool, tried: str) -> Any:
-    """What a function returns for the end of an iteration."""
+    """The value that a function returns for the end of an iteration."""
     converged = found.status == CONVERGED
     dependencies = []
     if check:
