@@ -53,8 +53,8 @@ def prices(p: sg.Tensor) -> sg.Tensor:
     angle = u * (np.log(SPOT / STRIKES) + RATE * MATURITIES)[:, None] + exponents[1]
     integral = (sg.exp(exponents[0]) * sg.cos(angle) / (u**2 + 0.25)) @ WEIGHTS
     discount = np.sqrt(SPOT * STRIKES) * np.exp(-0.5 * RATE * MATURITIES)
-    price: sg.Tensor = SPOT - discount * integral / np.pi
-    return price
+    value: sg.Tensor = SPOT - discount * integral / np.pi
+    return value
 
 
 def _times(a: Any, b: Any) -> Any:
