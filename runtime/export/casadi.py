@@ -104,7 +104,7 @@ def externals(source: ExportSource, name: str) -> dict[str, External]:
     xs = [_matrix(x.name, x) for x in source.feeds]
     ys = [_matrix(key, y) for key, y in zip(_distinct([k or y.name for k, y in zip(keys, fetched)]), fetched)]
     with source.store.graph:
-        made = _Derivatives(source, xs, ys)
+        made = _CasadiDerivatives(source, xs, ys)
         found = {name: made.external(fetched, xs, ys)}
         for prefix, declare in (("jac_", made.jacobian), ("adj1_", made.gradient), ("jac_adj1_", made.second)):
             try:
@@ -114,7 +114,7 @@ def externals(source: ExportSource, name: str) -> dict[str, External]:
     return found
 
 
-class _Derivatives:
+class _CasadiDerivatives:
     """Declares the derivatives of a function, on the graph as it is, and then all with feeds and results transposed."""
 
     def __init__(self, source: ExportSource, xs: Sequence[CasadiMatrix], ys: Sequence[CasadiMatrix]) -> None:
@@ -202,7 +202,7 @@ def _by_columns(block: SparseTensor, of: Tensor, by: Tensor) -> SparseTensor:
 
 
 def _places(x: Tensor) -> Array:
-    """The place of each element of a tensor, row after row, in CasADi's matrix, column after column."""
+    """Where each element of a tensor, row after row, is in CasADi's matrix, column after column."""
     shape = sizes(x.type.shape)
     return np.arange(math.prod(shape)).reshape(shape[::-1]).T.ravel()
 
