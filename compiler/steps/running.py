@@ -129,7 +129,7 @@ def _joint(
     operands = list(dict.fromkeys(operand for part in parts for operand in part.operands))
     own = Counter(memory for part in parts for memory in part.memories)
     passing = {m for m, count in own.items() if isinstance(m, Temp) and count == users[m]}
-    body = _Rows(operands, len(sizes))
+    body = _JointBody(operands, len(sizes))
     try:
         for part in parts:
             nest = _running_nest(routine, sizes) if part is step else part.kernel
@@ -226,7 +226,7 @@ class _Element:
     strides: tuple[int, ...]
 
 
-class _Rows(BodyBuilder):
+class _JointBody(BodyBuilder):
     """The body of a joint nest, which knows what each iteration has stored."""
 
     def __init__(self, operands: Sequence[Operand], rank: int) -> None:

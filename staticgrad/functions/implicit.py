@@ -32,7 +32,7 @@ from staticgrad.compiler.autodiff.forward import jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.autodiff.substitution import applied
 from staticgrad.functions import iterations
-from staticgrad.functions.iterations import CONVERGED, Found, JacobianAt, Limits, columns, solved
+from staticgrad.functions.iterations import CONVERGED, Found, JacobianAt, StoppingRule, columns, solved
 from staticgrad.graph.graph import Graph, Tensor
 from staticgrad.graph.lifting import graph_of, lift
 from staticgrad.graph.optable import FUNCTIONS as O
@@ -331,9 +331,9 @@ def root(
         return _result("root", equation, x0, found, check, full_output, tried)
 
 
-def _limits(dtype: np.dtype, rtol: float | None, atol: float | None, steps: int) -> Limits:
+def _limits(dtype: np.dtype, rtol: float | None, atol: float | None, steps: int) -> StoppingRule:
     defaults = TOLERANCES[dtype.name]
-    return Limits(defaults[0] if rtol is None else rtol, defaults[1] if atol is None else atol, steps)
+    return StoppingRule(defaults[0] if rtol is None else rtol, defaults[1] if atol is None else atol, steps)
 
 
 def _bracketed(

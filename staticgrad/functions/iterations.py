@@ -61,7 +61,7 @@ class Found:
 
 
 @frozen
-class Limits:
+class StoppingRule:
     """The end of an iteration: at an error of ``atol`` + ``rtol``·‖x‖, or after ``steps``."""
 
     rtol: float
@@ -124,7 +124,7 @@ def _run(turn: Callable[[State], State], x: Tensor, f: Tensor, most: int, **memo
 # -- systems ----------------------------------------------------------------------------------------------------------
 
 
-def newton(fn: Function, jacobian: Callable[[Tensor], JacobianAt], x0: Tensor, limits: Limits) -> Found:
+def newton(fn: Function, jacobian: Callable[[Tensor], JacobianAt], x0: Tensor, limits: StoppingRule) -> Found:
     """A root of the system ``fn``, whose Jacobian at a point ``jacobian`` declares."""
 
     def turn(s: State) -> State:
@@ -145,7 +145,7 @@ def newton(fn: Function, jacobian: Callable[[Tensor], JacobianAt], x0: Tensor, l
 
 def broyden(
     fn: Function, jacobian: Callable[[Tensor], Tensor], product: Callable[[Tensor, Tensor], Tensor],
-    x0: Tensor, limits: Limits,
+    x0: Tensor, limits: StoppingRule,
 ) -> Found:  # fmt: skip
     """A root of the system ``fn``, whose Jacobian at a point ``jacobian`` declares as a matrix, and its product with a
     vector ``product``. It is computed at first, after a step that failed, and where short steps are not Newton's."""
@@ -355,7 +355,7 @@ def _best(a: Tensor, b: Tensor, fa: Tensor, fb: Tensor) -> tuple[Tensor, Tensor]
 # -- fixed points -----------------------------------------------------------------------------------------------------
 
 
-def repeated(fn: Function, x0: Tensor, limits: Limits) -> Found:
+def repeated(fn: Function, x0: Tensor, limits: StoppingRule) -> Found:
     """A fixed point of x + ``fn(x)``, by repetition."""
 
     def turn(s: State) -> State:
@@ -366,7 +366,7 @@ def repeated(fn: Function, x0: Tensor, limits: Limits) -> Found:
     return _run(turn, x0, fn(x0), limits.steps)
 
 
-def anderson(fn: Function, x0: Tensor, limits: Limits, history: int) -> Found:
+def anderson(fn: Function, x0: Tensor, limits: StoppingRule, history: int) -> Found:
     """A fixed point of x + ``fn(x)``: the next point combines the last ones so that their residuals cancel."""
 
     def turn(s: State) -> State:
@@ -391,6 +391,6 @@ def anderson(fn: Function, x0: Tensor, limits: Limits, history: int) -> Found:
     return _run(turn, x0, fn(x0), limits.steps, points=none, residuals=none)
 
 
-def _settled(limits: Limits, x: Tensor, f: Tensor) -> Tensor:
+def _settled(limits: StoppingRule, x: Tensor, f: Tensor) -> Tensor:
     """The status of a point from which the next one differs by ``f``."""
     return O.where(_is_finite(f), O.where(limits.near(x, largest(f)), CONVERGED, RUNNING), INVALID)
