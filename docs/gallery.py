@@ -342,6 +342,7 @@ def libor(run: Run, figure: Any) -> None:
         axes.set(xlabel="quarter", title=f"by {name}")
 
 
+@picture
 def heston_calibration(run: Run, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
     errors = 100 * (run["surface"] - run["quotes"]) / run["vegas"]()

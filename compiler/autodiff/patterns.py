@@ -19,7 +19,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.graph.optable import Array
 
 FLAGS = 1 << 26  # cells of a table of flags, a byte each, that serves in the place of sorting
-COMPACTED = 4  # times as many rows as elements: a table from which rows are dropped that none refers to
+COMPACTED = 4  # rows for each element: a table from which rows are dropped that none refers to
 
 
 @frozen(eq=False)

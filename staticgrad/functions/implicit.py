@@ -276,7 +276,7 @@ def root(
     An iteration that does not converge gives NaN.
 
     Args:
-        fn: gets x, a nest like ``x0``; returns as many tensors of the same shapes and dtypes, in any nest. With
+        fn: gets x, a nest like ``x0``; returns a tensor of the same shape and dtype for each, in any nest. With
             ``"bracket"`` each element of the result depends on that element of x alone.
         x0: where to begin: a tensor of float32 or float64, of known sizes, or a nest of them, whose elements count as
             one vector. With ``"bracket"`` a pair of tensors (low, high), between which ``fn`` changes its sign.

@@ -110,7 +110,14 @@ class SparseTensor(Parted):
         return f"<SparseTensor {m} x {n}, {self.nnz} elements, {self.colors} colors, {self.mode}>"
 
     def todense(self) -> Tensor:
-        """The matrix with its zeros, a tensor of its shape."""
+        """The matrix with its zeros, a tensor of its shape.
+
+        Example:
+            >>> x = sg.constant([2.0, 3.0])
+            >>> sg.Session().run(sg.sparse_jacobian(x * x, x).todense())
+            array([[4., 0.],
+                   [0., 6.]], dtype=float32)
+        """
         if self.values.ndim != 1:
             actual = f"{self.values.name!r} {self.values.type}"
             raise GraphError(f"todense: expected the values of one matrix, actual {actual}", source=self.values.source)

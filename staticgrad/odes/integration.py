@@ -270,7 +270,7 @@ class _System:
 
 
 @frozen(eq=False)
-class _StepState:
+class _TriedStep:
     """The step of an attempt: whether it is taken, whether it leads to the last time, its size (zero if it is not
     taken), the time at its end, and its interpolant."""
 
@@ -314,7 +314,7 @@ class _Integration:
 
     @property
     def _is_swept(self) -> bool:
-        """True if there are so many times between that turns which look at all of them would take long."""
+        """True if turns that look at all times between would take long."""
         return self._between.shape[0] > FEW
 
     def _swept(self, begun: State, derived: State) -> State:
@@ -409,12 +409,12 @@ class _Integration:
         made["t"] = surrogate(made["t"], then)
         made["y"] = tuple(map(surrogate, made["y"], behind))
         if self._is_swept:
-            made["rows"] = added  # nobody reads their values
+            made["rows"] = added  # whose values nothing reads
         elif rows:
             made["rows"] = tuple(map(surrogate, self._written(step.path, rows, s["t"], step.arrival), added))
         return {name: made[name] for name in s}
 
-    def _attempted(self, s: State) -> tuple[State, _StepState]:
+    def _attempted(self, s: State) -> tuple[State, _TriedStep]:
         """The values of the state after one attempt, but for the rows, and the step."""
         system, pair = self._system, self._stepper.pair
         t, y, h = s["t"], s["y"], s["h"]
@@ -451,7 +451,7 @@ class _Integration:
             made[name] = nests.map(O.stop_gradient, made[name])
         taken = O.stop_gradient(O.where(moves, h, 0.0))
         path = curve(pair, t, h, y, attempt.slopes)
-        return made, _StepState(moves, lands, taken, O.stop_gradient(arrival), path)
+        return made, _TriedStep(moves, lands, taken, O.stop_gradient(arrival), path)
 
     def _inside(self, t: Tensor, arrival: Tensor) -> Tensor:
         """True for the times between that lie behind ``t`` and not behind ``arrival``."""
