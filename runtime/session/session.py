@@ -248,7 +248,7 @@ class Session(metaclass=hints.Answering):
             memory_budget: bytes that the program's arena (``exe.memory.arena_bytes``) may have, or as a float the part
                 of what it needs otherwise. Where that is less, values are computed again instead of being kept, at the
                 least cost that is found, and those of loops as with ``sg.scan(…, checkpoint=…)``; they are the same to
-                the bit, save that sums over the turns of a loop may be added up in another order.
+                the bit, save those of loops: sums over the turns may be added up in another order.
             planning_seconds: how long a better placement of the buffers may be searched for; default: not at all.
             autotune: whether the program's matrix products are timed in several blockings before it is compiled, on a
                 copy of the session's state and on feeds of random floats and zeros of other types; the fastest is taken

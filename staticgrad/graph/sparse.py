@@ -80,6 +80,12 @@ class SparseTensor(Parted):
         shape: the numbers of rows and columns.
         colors: the number of directions in which the program derives.
         mode: ``"forward"``, ``"reverse"``, or for a Hessian ``"forward over reverse"``.
+
+    Example:
+        >>> x = sg.constant([2.0, 3.0, 4.0])
+        >>> jacobian = sg.sparse_jacobian(x[1:] * x[:-1], x)
+        >>> jacobian.rows, jacobian.cols, sg.Session().run(jacobian.values)
+        (array([0, 0, 1, 1]), array([0, 1, 1, 2]), array([3., 2., 4., 3.], dtype=float32))
     """
 
     __parts__: ClassVar[tuple[str, ...]] = ("values",)
@@ -129,7 +135,13 @@ class SparseTensor(Parted):
 
     def lower(self) -> SparseTensor:
         """The elements on the diagonal and below, which are all of a symmetric matrix, as solvers such as IPOPT take
-        it. Their values alone are computed where nothing reads the others."""
+        it. Their values alone are computed where nothing reads the others.
+
+        Example:
+            >>> x = sg.constant([2.0, 3.0])
+            >>> sg.sparse_hessian(x[0] * x[1], x).lower()
+            <SparseTensor 2 x 2, 1 elements, 1 colors, forward over reverse>
+        """
         kept = np.flatnonzero(self.rows >= self.cols)
         return taken(self, kept, self.rows[kept], self.cols[kept], self.shape)
 

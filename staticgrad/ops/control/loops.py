@@ -163,8 +163,8 @@ def scan(
         checkpoint: how many carries the derivative in reverse keeps at a time, where it would keep what it reads of
             every turn. It computes the others again from the nearest one before, with as few turns as possible
             (binomial checkpointing: A. Griewank and A. Walther, "Algorithm 799: revolve", ACM TOMS 26(1), 2000): with
-            k of them n turns are run again at most r times each, where C(k + r, k) >= n. Results are the same to
-            the bit, but for sums over the turns, which are added up in another order.
+            k of them n turns are run again at most r times each, where C(k + r, k) >= n. Results are the same
+            but for rounding: sums over the turns are added up in another order, and small products in other kernels.
 
     Returns:
         The last carry (``init`` where there is no turn) and the nest of the ys, stacked along axis 0.
