@@ -202,7 +202,7 @@ def _by_columns(block: SparseTensor, of: Tensor, by: Tensor) -> SparseTensor:
 
 
 def _places(x: Tensor) -> Array:
-    """Where each element of a tensor, row after row, is in CasADi's matrix, column after column."""
+    """The place of each element of a tensor, row after row, in CasADi's matrix, column after column."""
     shape = sizes(x.type.shape)
     return np.arange(math.prod(shape)).reshape(shape[::-1]).T.ravel()
 
