@@ -48,9 +48,8 @@ class Elements(NamedTuple):
 
 
 def elements(graph: Graph, output: Tensor, variable: Tensor, most: int) -> Elements | None:
-    """The output as a function of elements that are chosen in at most ``most`` ways: about that number of
-    colours tells its Hessian. None where there are more, where nothing is chosen or values choose, and where hooks
-    watch."""
+    """The output as a function of elements that are chosen in at most ``most`` ways, about the number of colours of
+    its Hessian. None where there are more, where nothing is chosen or values choose, and where hooks watch."""
     between = _between(output, variable)
     if between is None:
         return None

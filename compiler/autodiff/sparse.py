@@ -162,8 +162,8 @@ def sparse_hessian(y: Any, x: Any) -> SparseTensor:
 
 
 class _Directions(NamedTuple):
-    """The directions of which a matrix is read: its places, the colors, what is derived in the direction of each, and a
-    measure of the time that all take. ``like`` is what directions are of: x, or in reverse y."""
+    """The way in which a matrix is told: its places, the colors, what is derived in the direction of each, and a measure of the time
+    that all take. ``like`` is what directions are of: x, or in reverse y."""
 
     rows: Array
     cols: Array
@@ -175,7 +175,7 @@ class _Directions(NamedTuple):
 
 
 def _jacobian_directions(graph: Graph, output: Tensor, variable: Tensor, slope: Tensor | None = None) -> _Directions:
-    """Those of the Jacobian, whose columns are multiplied by a slope if one is given."""
+    """The directions of the Jacobian, whose columns are multiplied by a slope if one is given."""
 
     def forward(t: Tensor) -> Tensor:
         return jvp([output], [variable], [_times(slope, t)])[0]
@@ -202,7 +202,7 @@ def _jacobian_directions(graph: Graph, output: Tensor, variable: Tensor, slope: 
 
 
 def _hessian_directions(graph: Graph, gradient: Tensor, variable: Tensor, slope: Tensor | None = None) -> _Directions:
-    """Those of the Hessian, whose rows and columns are multiplied by a slope if one is given."""
+    """The directions of the Hessian, whose rows and columns are multiplied by a slope if one is given."""
 
     def product(t: Tensor) -> Tensor:
         return _times(slope, jvp([gradient], [variable], [_times(slope, t)])[0])
@@ -290,7 +290,7 @@ def _derived(found: _Directions) -> Tensor:
 
 
 def _numbers(found: _Directions, total: int) -> Array:
-    """The place of each element of the matrix among ``total`` that are derived."""
+    """The place of each element of the matrix in the vector (total,) of what is derived."""
     return found.coloring.reads * (total // found.coloring.count) + found.coloring.rows
 
 
