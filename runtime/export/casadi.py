@@ -156,7 +156,7 @@ class _CasadiDerivatives:
         return self.external(self._slopes(ys), arguments, [replace(x, name=f"adj_{x.name}") for x in self._xs])
 
     def second(self, ys: Sequence[Tensor]) -> External:
-        """The blocks by x of the Hessian of the sum of all results times their seeds, by seeds Jacobians, transposed."""
+        """Blocks of the Hessian of all results times their seeds, summed, by x, and by seeds Jacobians, transposed."""
         from staticgrad.compiler.autodiff.sparse import sparse_hessian, sparse_jacobian
 
         feeds, slopes = self._source.feeds, self._slopes(ys)
