@@ -162,8 +162,8 @@ def sparse_hessian(y: Any, x: Any) -> SparseTensor:
 
 
 class _Directions(NamedTuple):
-    """The way in which a matrix is told: its places, the colors, what is derived in the direction of each, and a measure
-    of the time that all take. ``like`` is what directions are of: x, or in reverse y."""
+    """The way in which a matrix is told: its places, the colors, what is derived in the direction of each, and a
+    measure of the time that all take. ``like`` is what directions are of: x, or in reverse y."""
 
     rows: Array
     cols: Array
