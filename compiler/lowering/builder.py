@@ -250,6 +250,16 @@ class NestBuilder:
         self.body.append(Store(self.access(memory, dtype, address), value))
         self.stored.append(memory)
 
+    def store_row(self, value: int, memory: Memory, dtype: np.dtype, where: Sequence[Affine], node: Node) -> None:
+        """Store an element of one of the rows of ``assign_rows`` in its variable, if the row is kept."""
+        _, index, kept, variable = node.inputs
+        values = self.indices([index])
+        guard = self.load(kept, (where[0],))
+        target = (Affine.index(len(self.domain)), *where[1:])
+        access = self.access(memory, dtype, dot_address(target, row_major(sizes(variable.shape))), values)
+        self.body.append(Store(access, value, "set", guard))
+        self.stored.append(memory)
+
     def store_into_write(self, x: Tensor, node: Node) -> None:
         """Store ``x`` where it belongs in the result of a concat, bucket, pad, fold or scatter_add."""
         value, result = self.values[x], node.outputs[0]

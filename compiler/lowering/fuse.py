@@ -30,6 +30,7 @@ from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.plans.nest.facts import node_cost
 from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.graph.graph import Node, Tensor
+from staticgrad.ops.effects import ASSIGN_ROWS
 
 Kind = Literal["nest", "matrix", "write", "effect"]
 
@@ -116,7 +117,7 @@ class Fuser:
             group.product = self._product(node)
             before = self._dependencies(node)
             if target is not None:
-                before |= dict.fromkeys(self._dependencies(target, but=target.op.filled), True)
+                before |= dict.fromkeys(self._dependencies(target, but=target.op.filled or 0), True)
             self.order.add(group, before)
             self.group_of[node] = group
             if group.kind == "nest":
@@ -143,6 +144,8 @@ class Fuser:
         for node in self.region.graph.nodes:
             if node.op.filled is not None and (node.control or len(node.inputs) > 1):
                 stored[node.inputs[node.op.filled].op] = node
+            elif node.op is ASSIGN_ROWS:
+                stored[node.inputs[0].op] = node
         targets = {target: node for node, target in stored.items()}
         for node in self.region.graph.nodes:
             if node in stored or node.op.role in ("source", "view"):
@@ -258,7 +261,11 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
             result[group].add(base)
 
     for node in region.graph.nodes:
-        if node.op.role in ("source", "view") or (node.op.role == "store" and node not in deferred):
+        if node.op.role in ("source", "view"):
+            continue
+        if node.op.role == "store" and node not in deferred:  # of which its operand's kernel reads the other operands
+            for x in node.inputs[1:]:
+                note(x, None, True)
             continue
         for x in node.inputs:
             note(x, group_of[node], is_view(x))

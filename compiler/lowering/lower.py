@@ -35,7 +35,7 @@ from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Op
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
-from staticgrad.ops.effects import ASSIGN, GROUP, PRINT, PY_CALL
+from staticgrad.ops.effects import ASSIGN, ASSIGN_ROWS, GROUP, PRINT, PY_CALL
 from staticgrad.ops.windows import FOLD
 
 
@@ -95,7 +95,7 @@ class Lowering:
                 address = dot_address(builder.place_of(x), self.places.strides_of(x))
                 builder.store(builder.values[x], self.places.memory(x), x.dtype, address)
             for user in self.users[x]:
-                if user.op.role == "store" and user not in self.deferred:
+                if user.op.role == "store" and user.inputs[0] is x and user not in self.deferred:
                     self._store_state(builder, x, user)
 
     def _sink(self, x: Tensor) -> Node | None:
@@ -113,10 +113,14 @@ class Lowering:
     def _write_state(
         self, builder: NestBuilder, x: Tensor, node: Node, value: int, where: tuple[Affine, ...]
     ) -> Memory:
-        """Store the element ``value`` of ``x``, which is at ``where``, as ``node`` says: in a variable or, added to
-        what is there, in a gradient."""
-        address = dot_address(where, row_major(sizes(x.shape)))
+        """Store the element ``value`` of ``x``, which is at ``where``, as ``node`` says: in a variable, in a row of one
+        or, added to what is there, in a gradient."""
         memory: Memory
+        if node.op is ASSIGN_ROWS:
+            memory = self.places.state(node.attrs.key)
+            builder.store_row(value, memory, x.dtype, where, node)
+            return memory
+        address = dot_address(where, row_major(sizes(x.shape)))
         if node.op is ASSIGN:
             memory = self.places.state(node.attrs.key)
         else:

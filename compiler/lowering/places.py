@@ -17,7 +17,7 @@ from staticgrad.compiler.program.memories import Memory, Operand, Temp
 from staticgrad.compiler.program.slots import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph.graph import Node, Tensor
-from staticgrad.ops.effects import ASSIGN
+from staticgrad.ops.effects import ASSIGN, ASSIGN_ROWS
 from staticgrad.ops.sources import ACCUMULATED_GRAD, CONSTANT, VARIABLE
 from staticgrad.ops.views.joining import BUCKET
 
@@ -42,7 +42,7 @@ class Places:
         self._add_states(region.graph.nodes)
 
     def _add_states(self, nodes: Sequence[Node]) -> None:
-        written = {n.attrs.key for n in nodes if n.op is ASSIGN}
+        written = {n.attrs.key for n in nodes if n.op in (ASSIGN, ASSIGN_ROWS)}
         for node in nodes:
             if node.op not in (VARIABLE, ASSIGN):
                 continue

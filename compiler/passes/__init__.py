@@ -20,6 +20,7 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.pads import pads
+from staticgrad.compiler.passes.row_updates import row_updates
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
@@ -88,5 +89,6 @@ PASSES: tuple[Pass, ...] = (
     Pass("rows", rows),
     Pass("cse", cse),
     Pass("dce", dce),
+    Pass("row_updates", row_updates),
     Pass("pads", pads),
 )

@@ -94,7 +94,7 @@ def materialize(region: Region) -> Region:
             return _is_readable(x) and x not in orders
         if x.op in awaited and op.filled == position:  # what the fill waits for may wait for it
             return False
-        if op.role == "store" or (op.role == "write" and op.filled in (None, position)):
+        if (op.role == "store" and position == 0) or (op.role == "write" and op.filled in (None, position)):
             return len(users[x]) == 1 and x not in fetched and x.op.op.nest
         if op.role == "gather" and position == 0:
             return _is_readable(x)

@@ -23,6 +23,7 @@ from staticgrad.base.types import (
     float32,
     float64,
     holds_numbers,
+    int64,
     is_integer,
     is_weak,
     require_number,
@@ -91,6 +92,31 @@ ASSIGN = _passing(
     "assign", "Write a variable; the result is its new value.", "store", state=True,
     batch="the examples would write the variable at once",
 )  # fmt: skip
+
+
+def _rows_type(
+    attrs: AssignAttributes, rows: TensorType, index: TensorType, kept: TensorType, variable: TensorType
+) -> TensorType:
+    if index.dtype != int64 or kept.dtype != bool_ or index.ndim != 1 or index.shape != kept.shape:
+        raise GraphError(f"assign_rows: expected numbers of rows and a mask of them, actual {index} and {kept}")
+    if rows.dtype != variable.dtype or rows.shape != (*index.shape, *variable.shape[1:]):
+        raise GraphError(f"assign_rows: expected a row of {variable} for each of {index}, actual {rows}")
+    return rows
+
+
+ASSIGN_ROWS = register(
+    Op(
+        "assign_rows",
+        "Write rows of a variable, those that a mask keeps, no two of which are the same; the result is the rows.",
+        infer=_rows_type,
+        reference=lambda attrs, rows, index, kept, variable: rows,
+        differentiable=False,
+        effect=True,
+        state=True,
+        role="store",
+        batch="the examples would write the variable at once",
+    )
+)
 
 
 @public

@@ -156,6 +156,15 @@ def _assign(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return [inputs[-1]]
 
 
+def _assign_rows(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
+    rows, index, kept, before = inputs
+    key = node.attrs.key
+    after = run.outcome.writes.get(key, before).copy()
+    after[index[kept]] = rows[kept]
+    run.outcome.writes[key] = after
+    return [rows]
+
+
 def _accumulate_grad(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     before = run.outcome.gradients.get(node.attrs.key)
     run.outcome.gradients[node.attrs.key] = inputs[0] if before is None else before + inputs[0]
@@ -225,6 +234,7 @@ _SPECIAL: dict[str, Callable[[_Evaluation, Node, _Values], Sequence[Any]]] = {
     "placeholder": _placeholder,
     "variable": _variable,
     "assign": _assign,
+    "assign_rows": _assign_rows,
     "accumulate_grad": _accumulate_grad,
     "accumulated_grad": _accumulated_grad,
     "random_uniform": _random,

@@ -31,6 +31,7 @@ from staticgrad.nn import initializers as init
 from staticgrad.ops.sources import ACCUMULATED_GRAD, accumulated_grad
 from staticgrad.optim.arguments import GradAndVar, LearningRate, Variables, check, listed, trained, variable
 from staticgrad.optim.gradients import gradients_of
+from staticgrad.optim.rows import keeping_others, named_rows
 from staticgrad.optim.state import OptimizerState, Rate, as_op, assign
 
 
@@ -75,6 +76,10 @@ class Optimizer(metaclass=AbstractAnswering):
             updated before, a float64 scalar tensor that counts from 0, and gives a scalar.
         groups: variables with options of their own: dicts of "params", the variables (or a module, for its parameters),
             and arguments of the optimizer that differ for them. What is in no group has the optimizer's.
+        lazy: where the gradient of a variable names rows, as that of a table of embeddings does, the others keep their
+            values and their state: no decay, no momentum. Without it the update is that of a gradient with zeros
+            there, which is as fast for ``SGD`` and ``Adagrad`` without momentum and weight decay, and is a pass over
+            the whole table for the others.
         options: the other arguments of the subclass by name, for groups to take over.
 
     Raises:
@@ -98,21 +103,25 @@ class Optimizer(metaclass=AbstractAnswering):
     name: ClassVar[str] = "optimizer"
     __reduce_ex__ = refuse_copies("an optimizer", "make another one; its state is kept by sess.save")
 
-    def __init__(self, lr: LearningRate, groups: Sequence[Mapping[str, Any]] = (), **options: Any) -> None:
+    def __init__(
+        self, lr: LearningRate, groups: Sequence[Mapping[str, Any]] = (), *, lazy: bool = False, **options: Any
+    ) -> None:
         if not isinstance(lr, Tensor) and not callable(lr):
             expected = "a number of at least 0, a tensor, or a schedule"
             if isinstance(lr, Iterable):
                 expected += " (variables are found by minimize(loss), or are its var_list)"
             check(isinstance(lr, Real) and lr >= 0, self.name, "lr", lr, expected)
+        self.lazy = bool(lazy)
         self._state = OptimizerState(self.name)
         self._rate = Rate(lr, self._state)
         self._rules: dict[Tensor, Optimizer] = {}
-        self.groups = tuple([self._group(i, group, options) for i, group in enumerate(groups)])
+        self.groups = tuple([self._group(i, group, {**options, "lazy": lazy}) for i, group in enumerate(groups)])
 
     def __repr__(self) -> str:
         settings = {"lr": self._rate.given, **{n: value for n, value in vars(self).items() if not n.startswith("_")}}
-        if not self.groups:
-            del settings["groups"]
+        for option in ("groups", "lazy"):
+            if not settings[option]:
+                del settings[option]
         return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in settings.items())})"
 
     # -- groups -------------------------------------------------------------------------------------------------
@@ -316,6 +325,8 @@ class Optimizer(metaclass=AbstractAnswering):
         lr = rule._rate.tensor(var.graph)
         source = gradient.op
         updates = rule.update(o.astype(gradient, computed(var.dtype)), var, lr)
+        if rule.lazy and (named := named_rows(gradient)) is not None:
+            updates = keeping_others(updates, named, var)
         if source.op is ACCUMULATED_GRAD:
             for node in updates:  # also what does not read the gradient (a step count) waits for there being one
                 node.control = (*node.control, source)

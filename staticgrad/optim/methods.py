@@ -65,7 +65,8 @@ class SGD(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         dampening: τ: b ← µ·b + (1 - τ)·g from the second step on.
         maximize: go up the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, 2.0])
@@ -92,11 +93,13 @@ class SGD(Optimizer):
         *,
         dampening: float = 0.0,
         maximize: bool = False,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
         super().__init__(
             lr,
             groups,
+            lazy=lazy,
             momentum=momentum,
             nesterov=nesterov,
             weight_decay=weight_decay,
@@ -135,7 +138,8 @@ class Adam(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
         maximize: go up the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, -2.0])
@@ -158,10 +162,11 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
         super().__init__(
-            lr, groups, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize
+            lr, groups, lazy=lazy, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize
         )
         self.betas = _check_betas(self.name, betas)
         self.eps, self.weight_decay = (
@@ -200,7 +205,8 @@ class AdamW(Adam):
         weight_decay: λ; it does not pass through m and v.
         amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
         maximize: go up the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, -2.0])
@@ -223,9 +229,10 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
-        super().__init__(lr, betas, eps, weight_decay, amsgrad, maximize=maximize, groups=groups)
+        super().__init__(lr, betas, eps, weight_decay, amsgrad, maximize=maximize, lazy=lazy, groups=groups)
 
 
 class RMSprop(Optimizer):
@@ -239,7 +246,8 @@ class RMSprop(Optimizer):
         momentum: µ: b ← µ·b + g / (√v + eps), θ ← θ - lr·b.
         centered: the running mean of g, squared, is taken from v (Graves 2013).
         maximize: go up the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, -2.0])
@@ -262,11 +270,13 @@ class RMSprop(Optimizer):
         centered: bool = False,
         *,
         maximize: bool = False,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
         super().__init__(
             lr,
             groups,
+            lazy=lazy,
             alpha=alpha,
             eps=eps,
             weight_decay=weight_decay,
@@ -311,7 +321,8 @@ class Adagrad(Optimizer):
         initial_accumulator_value: what s begins with.
         eps: keeps the quotient finite.
         maximize: go up the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, -2.0])
@@ -333,11 +344,13 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
         super().__init__(
             lr,
             groups,
+            lazy=lazy,
             lr_decay=lr_decay,
             weight_decay=weight_decay,
             initial_accumulator_value=initial_accumulator_value,
@@ -368,7 +381,8 @@ class Lion(Optimizer):
         lr: the learning rate: a number, a tensor or a schedule.
         betas: (β₁, β₂).
         weight_decay: λ, decoupled from the gradient.
-        groups: variables with options of their own, as ``Optimizer`` says.
+        lazy, groups: rows without a gradient keep what they have; variables with options of their own. ``Optimizer``
+            says more.
 
     Example:
         >>> w = sg.Variable([1.0, -2.0])
@@ -387,9 +401,10 @@ class Lion(Optimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
+        lazy: bool = False,
         groups: Groups = (),
     ) -> None:
-        super().__init__(lr, groups, betas=betas, weight_decay=weight_decay)
+        super().__init__(lr, groups, lazy=lazy, betas=betas, weight_decay=weight_decay)
         self.betas, self.weight_decay = (
             _check_betas(self.name, betas),
             number(weight_decay, f"{self.name}: weight_decay", 0.0),

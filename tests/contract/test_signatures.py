@@ -103,7 +103,6 @@ def test_maximizing_is_minimizing_of_the_negative(name: str) -> None:
         lambda: nn.leaky_relu(np.ones(2), 0.1, True),
         lambda: nn.dropout(np.ones(2), 0.5, True, True),
         lambda: nn.Embedding(3, 2, max_norm=1.0),
-        lambda: nn.Embedding(3, 2, sparse=True),
         lambda: nn.embedding(np.array([0]), np.ones((2, 2)), scale_grad_by_freq=True),
         lambda: nn.ConvTranspose2d(2, 2, 3, padding_mode="reflect"),
         lambda: nn.mse_loss(np.ones((2, 3)), np.ones((2, 3)), weight=np.ones(3)),

@@ -90,7 +90,7 @@ class Embedding(Module):
         max_norm: as PyTorch has it; anything but None is refused.
         norm_type: of ``max_norm``; it changes nothing.
         scale_grad_by_freq: as PyTorch has it; True is refused.
-        sparse: as PyTorch has it; True is refused, gradients are dense.
+        sparse: PyTorch's; it changes nothing, as ``sg.nn.embedding`` says.
         dtype: of the table.
 
     Example:
@@ -112,7 +112,7 @@ class Embedding(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        refuse_options("Embedding", max_norm, scale_grad_by_freq, sparse)
+        refuse_options("Embedding", max_norm, scale_grad_by_freq)
         num_embeddings = self.num_embeddings = integer(num_embeddings, "Embedding: num_embeddings", 0)
         embedding_dim = self.embedding_dim = integer(embedding_dim, "Embedding: embedding_dim", 0)
         self.padding_idx = padding_idx

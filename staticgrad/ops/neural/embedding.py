@@ -65,7 +65,7 @@ EMBEDDING = register(
 )
 
 
-def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool) -> None:
+def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool) -> None:
     """Refuse what PyTorch's embeddings know in addition to a table and a row of padding."""
     if max_norm is not None:
         raise GraphError(
@@ -73,8 +73,6 @@ def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool, 
         )
     if scale_grad_by_freq:
         raise GraphError(f"{what}: scale_grad_by_freq is not supported: scale the gradient, as by a hook")
-    if sparse:
-        raise GraphError(f"{what}: sparse gradients are not supported: leave it out, the gradient is dense")
 
 
 @public
@@ -92,7 +90,9 @@ def embedding(
     Args:
         input: integers of any shape, in [0, rows); others end the run with a ``BoundsError``.
         padding_idx: a row that receives no gradient; it may count from the end.
-        max_norm, norm_type, scale_grad_by_freq, sparse: PyTorch's, which are not supported.
+        max_norm, norm_type, scale_grad_by_freq: PyTorch's, which are not supported.
+        sparse: PyTorch's; it changes nothing. A fetched gradient is dense, and where a program only updates the table
+            with it, only the rows that are named are computed and written (``lazy`` of the optimizers says which).
 
     Returns:
         ``(*input.shape, features)``.
@@ -108,7 +108,7 @@ def embedding(
                [2. , 2.1]], dtype=float32)
     """
     what = "embedding"
-    refuse_options(what, max_norm, scale_grad_by_freq, sparse)
+    refuse_options(what, max_norm, scale_grad_by_freq)
     index, table = as_index(input, what), floating(weight, what)
     if table.ndim != 2:
         raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
