@@ -35,7 +35,8 @@ from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.graph.scopes import isolated
 from staticgrad.graph.sparse import Read, SparseTensor, made_of
-from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.ops.interpreter import evaluate
+from staticgrad.ops.sources import CONSTANT, FULL, IOTA, PLACEHOLDER, SourceAttributes
 
 Derivative = Callable[[Tensor], Tensor]  # in a direction
 FEW = 8  # colors, of which no fewer are sought
@@ -289,6 +290,21 @@ def _derived(found: _Directions) -> Tensor:
     return FUNCTIONS.reshape(made, (math.prod(made.shape),))
 
 
+def _known(derived: Tensor) -> Array | None:
+    """The value of a derivative that neither a feed nor the state of a session has to do with, as that of a linear
+    function; None where one has."""
+    needed = reach([derived.op], lambda node: [x.op for x in node.inputs])
+    sources = (CONSTANT, FULL, IOTA)
+    if any(n.op.effect or n.op.draws or (n.op.role == "source" and n.op not in sources) for n in needed):
+        return None
+    region = Region(derived.graph, (), (derived,))
+    return evaluate(region, (), _no_variable).values[0]
+
+
+def _no_variable(attrs: object) -> Array:
+    raise AssertionError(f"{attrs} is read by a derivative that is known")
+
+
 def _numbers(found: _Directions, total: int) -> Array:
     """The place of each element of the matrix in the vector (total,) of what is derived."""
     return found.coloring.reads * (total // found.coloring.count) + found.coloring.rows
@@ -301,7 +317,7 @@ def _read(found: _Directions, shape: tuple[int, int]) -> SparseTensor:
         empty = Read(FUNCTIONS.zeros((0,), dtype=found.like.dtype), np.zeros(0, np.int64))
         return made_of(empty, rows, cols, shape, 0, found.mode)
     source = _derived(found)
-    read = Read(source, _numbers(found, _size(source)))
+    read = Read(source, _numbers(found, _size(source)), None, _known(source))
     return made_of(read, rows, cols, shape, found.coloring.count, found.mode)
 
 
@@ -323,7 +339,7 @@ def _summed(
     into = np.searchsorted(wanted, keys)
     kept = np.flatnonzero(wanted[np.minimum(into, len(wanted) - 1)] == keys)  # others are zero by a rule
     order = kept[np.argsort(into[kept], kind="stable")]
-    read = Read(source, numbers[order], into[order])
+    read = Read(source, numbers[order], into[order], _known(source))
     return made_of(read, whole.rows, whole.cols, shape, by_parts.coloring.count, f"{by_parts.mode}, by parts")
 
 

@@ -38,26 +38,33 @@ class SparseArray(NamedTuple):
 
 class Read(NamedTuple):
     """Values that are elements of a tensor (k,) with these numbers, or, if ``into`` tells of each of these elements to
-    which value it belongs, sums of them."""
+    which value it belongs, sums of them. ``known``: the elements of the tensor, where no feed and no state changes
+    them."""
 
     source: Tensor
     numbers: Array
     into: Array | None = None
+    known: Array | None = None
 
     def only(self, kept: Array) -> Read:
         """The values with these numbers, in this order."""
         if self.into is None:
-            return Read(self.source, self.numbers[kept])
+            return self._replace(numbers=self.numbers[kept])
         places = np.full(max(kept.max(initial=-1), self.into.max(initial=-1)) + 1, -1)
         places[kept] = np.arange(len(kept))
         into = places[self.into]
         order = np.flatnonzero(into >= 0)
         order = order[np.argsort(into[order], kind="stable")]
-        return Read(self.source, self.numbers[order], into[order])
+        return self._replace(numbers=self.numbers[order], into=into[order])
 
     def values(self, count: int) -> Tensor:
         """The tensor (count,) of the values."""
         with self.source.graph:
+            if self.known is not None:
+                weights = self.known[self.numbers]
+                if self.into is not None:
+                    weights = np.bincount(self.into, weights, count)
+                return FUNCTIONS.constant(weights.astype(self.source.dtype))
             found = FUNCTIONS.gather(self.source, FUNCTIONS.constant(self.numbers))
             if self.into is None:
                 return found

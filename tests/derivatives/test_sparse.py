@@ -554,3 +554,21 @@ def test_the_transpose_of_a_matrix() -> None:
     assert (across.shape, across.nnz, across.T.cols.tolist()) == ((5, 4), found.nnz, found.cols.tolist())
     made, turned = sg.Session(graph).run([found, across], {x: np.arange(5.0)})
     np.testing.assert_array_equal(made.toarray().T, turned.toarray())
+
+
+def test_elements_that_no_feed_changes_are_constants(g: sg.Graph) -> None:
+    """Those of linear and quadratic functions; weights that are fed are no constants."""
+    x, w = sg.placeholder((40,), sg.float64), sg.placeholder((40,), sg.float64)
+    weights = np.linspace(1, 2, 40)
+    linear = sg.sparse_jacobian(weights[1:] * x[1:] - x[:-1], x)
+    quadratic = sg.sparse_hessian(sg.sum(weights * x * x) + sg.sum(x[1:] * x[:-1]), x)
+    weighted = sg.sparse_jacobian(w[1:] * x[1:] - x[:-1], x)
+    for made in (linear, quadratic, quadratic.lower()):
+        assert made.values.op.op.name == "constant"
+    assert weighted.values.op.op.name != "constant"
+    feeds = {x: np.ones(40), w: weights}
+    found = sg.Session().run([linear, weighted, quadratic, quadratic.lower()], feeds)
+    want = np.diag(2 * weights) + np.eye(40, k=1) + np.eye(40, k=-1)
+    np.testing.assert_array_equal(found[0].toarray(), found[1].toarray())
+    np.testing.assert_array_equal(found[2].toarray(), want)
+    np.testing.assert_array_equal(found[3].toarray(), np.tril(want))
