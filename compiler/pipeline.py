@@ -159,7 +159,7 @@ def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _L
     except OverBudgetError as error:
         over = error
     if not any(bodies_of(node) for node in region.graph.nodes):
-        raise StaticGradError(over.message)
+        raise StaticGradError(str(over))
     from staticgrad.compiler.passes.rewind import keeping, levels
 
     for level in levels(region):
@@ -176,7 +176,7 @@ def _fitting(region: Region, budget: int | float, lowered: Callable[[Region], _L
             except OverBudgetError:
                 high = share
         return found
-    raise StaticGradError(over.message)
+    raise StaticGradError(str(over))
 
 
 def _sizes(region: Region) -> tuple[SizesSlot, ...]:

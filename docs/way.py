@@ -74,6 +74,7 @@ STEPS: dict[str, tuple[ModuleType, str, Callable[[Any, Any], Any]]] = {
     "plan kernels": (pipeline, "plan_kernels", lambda given, made: given),
     "schedule": (pipeline, "schedule", lambda given, made: made),
     "scalarize": (pipeline, "scalarize", lambda given, made: made),
+    "running": (pipeline, "join_running", lambda given, made: made),
     "recompute": (recompute, "fit", lambda given, made: made),
 }
 

@@ -44,7 +44,7 @@ ZERO_STAYS = frozenset({"negative", "identity", "astype", "sqrt", "abs", "square
 def row_updates(region: Region) -> Region:
     """Rewrite the updates of tables of which few rows have a gradient."""
     gradients = [node for node in region.graph.nodes if _is_gradient(node)]
-    writes = _Search(region).writes(gradients) if gradients else set()
+    writes = _RowSearch(region).writes(gradients) if gradients else set()
     if not writes:
         return region
     slots: dict[tuple[Node, ...], _Slots] = {}
@@ -97,7 +97,7 @@ def _is_table(y: Tensor, x: Tensor) -> bool:
 AtZero = Literal[0] | str | None
 
 
-class _Search:
+class _RowSearch:
     """Finds the writes of a region that can be done by rows."""
 
     def __init__(self, region: Region) -> None:
@@ -238,7 +238,7 @@ class _Slots:
         return graph.add(ASSIGN_ROWS, (rows, self.index, self.kept, variable), node.attrs).outputs
 
     def _wait(self, start: int) -> None:
-        """What was declared reads at indices, so it comes after the checks of these."""
+        """Have what was declared, which reads at indices, come after the checks of these."""
         for node in get_default_graph().nodes[start:]:
             node.control = tuple(dict.fromkeys((*node.control, *self.control)))
 

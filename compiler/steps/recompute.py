@@ -24,7 +24,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from staticgrad.base.errors import StaticGradError
 from staticgrad.base.frozen import record
 from staticgrad.base.phases import phase
 from staticgrad.base.reach import reach
@@ -43,7 +42,7 @@ ROUNDS = 3  # the next one begins at the peak that the last one left
 Planner = Callable[[Sequence[Step]], int]
 
 
-class OverBudgetError(StaticGradError):
+class OverBudgetError(Exception):
     """No program was found whose arena fits: the ``limit``, the ``least`` that was found, and what the ``whole`` takes
     with nothing computed again, in bytes."""
 

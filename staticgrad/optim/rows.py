@@ -46,7 +46,7 @@ def _is_zero(x: Tensor) -> bool:
 
 
 def _times_named(term: Node) -> Tensor:
-    """How often a term names each row."""
+    """The number of times that a term names each row."""
     base, _, index = term.inputs
     others = (1,) * (base.ndim - 1)
     zeros, ones = o.zeros((base.shape[0], *others), dtype=int32), o.ones((*index.shape, *others), dtype=int32)

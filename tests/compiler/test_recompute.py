@@ -12,7 +12,7 @@ from support.random_graphs import random_graph
 
 import staticgrad as sg
 from staticgrad.compiler.steps import recompute
-from staticgrad.compiler.steps.recompute import fit
+from staticgrad.compiler.steps.recompute import OverBudgetError, fit
 from staticgrad.graph.graph import Tensor
 from staticgrad.runtime.session.executable import Executable
 
@@ -426,7 +426,7 @@ def test_a_budget_counts_scratch_memory_and_gaps_where_nothing_is_worth_repeatin
     with pytest.raises(sg.StaticGradError, match=rf"the least found is {arena} bytes \({arena} bytes"):
         sess.compile(fetches, x, memory_budget=arena - 64)
     steps: list[Any] = []
-    with pytest.raises(sg.StaticGradError, match="the least found is 8 bytes"):
+    with pytest.raises(OverBudgetError, match="the least found is 8 bytes"):
         fit(steps, 7, lambda tried: 8)
 
 

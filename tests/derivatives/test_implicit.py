@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.systems_of_equations import SYSTEMS
 
 import staticgrad as sg
-from tests.support.systems_of_equations import SYSTEMS
 
 RNG = np.random.default_rng(0)
 

@@ -41,6 +41,8 @@ ELSEWHERE = {
     "effectful_cond": "test_control",
     "effectful_scan": "test_control",
     "effectful_while_loop": "test_control",
+    "assign_rows": "test_row_updates",
+    "surrogate": "test_odes",
     **dict.fromkeys(("snapshot_loop", "effectful_snapshot_loop", "rewound_loop"), "test_rewind"),
     **dict.fromkeys(("custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
 }

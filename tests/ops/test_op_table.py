@@ -35,13 +35,14 @@ from staticgrad.graph.optable import FUNCTIONS, OPS, Case, Op, Role, register
 from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
+from staticgrad.ops.control.rewinding import EFFECTFUL_SNAPSHOT_LOOP, REWOUND, SNAPSHOT_LOOP
 
 ELSEWHERE = {
     "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",
     "accumulated_grad": "test_state", "assign": "test_state", "print": "test_session", "py_call": "test_session",
     **dict.fromkeys(("custom_gradient", "custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
     "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
-    "accumulate_grad": "test_retention",
+    "accumulate_grad": "test_retention", "assign_rows": "test_row_updates", "surrogate": "test_odes",
     **dict.fromkeys([op.name for op in COLLECTIVES], "test_distributed"),
     **dict.fromkeys(sorted(op.name for op in OPS.values() if op.role == "control"), "test_control"),
 }  # fmt: skip
@@ -269,8 +270,9 @@ def test_an_entry_that_does_not_say_how_it_is_computed_or_derived_is_refused(ent
 def test_every_primitive_says_how_it_goes_over_many_examples() -> None:
     """Or why it does not. Loops go through their bodies; what has no operands is the same for all."""
     silent = {op.name for op in OPS.values() if op.batch is None and op.role not in ("composed", "source")}
-    assert silent == {op.name for op in (SCAN, EFFECTFUL_SCAN, WHILE, EFFECTFUL_WHILE)}
-    assert {op.name for op in OPS.values() if isinstance(op.batch, str)} == {"assign", "variable"}
+    of_the_compiler = {op.name for op in (SNAPSHOT_LOOP, EFFECTFUL_SNAPSHOT_LOOP, REWOUND)}  # which nothing batches
+    assert silent == {op.name for op in (SCAN, EFFECTFUL_SCAN, WHILE, EFFECTFUL_WHILE)} | of_the_compiler
+    assert {op.name for op in OPS.values() if isinstance(op.batch, str)} == {"assign", "assign_rows", "variable"}
     for op in OPS.values():
         room = [hasattr(case.attrs, "leading") for case in op.cases]
         assert (op.batch is leading) == (any(room) and all(room)), op.name
