@@ -54,7 +54,7 @@ ATTRIBUTES = {
     "staticgrad.Executable": "feeds fetches session",
     "staticgrad.Graph": "entries text",
     "staticgrad.Node": "attrs graph inputs name op outputs",
-    "staticgrad.SparseTensor": "T colors cols indptr mode nnz rows shape values",
+    "staticgrad.SparseTensor": "T indptr nnz",
     "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
     " sigmoid softmax trace device",
     "staticgrad.callbacks.Callback": "on_begin on_end on_epoch on_step",

@@ -82,6 +82,8 @@ nitpick_ignore_regex = [
     ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"TypeAliasForwardRef"),  # one of SAID in another type
+    ("py:class", r"staticgrad\.graph\.sparse\.Read|staticgrad\.compiler\.autodiff\.sparse\.SparsePlaces"),
+    ("py:class", r"Reduce"),  # strings that exe.map's docstring lists
     ("py:class", r"Picture"),  # what notebooks show
     ("py:class", r"staticgrad\.nn\.summaries\.NetworkSummary"),  # by the docstring of `sg.nn.summary`
     ("py:class", r"Level"),  # strings that exe.text's docstring lists

@@ -283,9 +283,9 @@ def root(
         method: ``"newton"``, which computes the Jacobian in each step; ``"broyden"``, which corrects that of the first
             one and needs more steps, each of one or a few evaluations; ``"bracket"`` of elements by themselves, which
             converges wherever ``fn`` is continuous.
-        rtol, atol: x is found where the step that is left is at most atol + rtol·|x|, of the largest elements; that of
+        rtol, atol: x is found where the step that is left is at most atol + rtol·‖x‖, of the largest elements; that of
             Newton's method is taken then, after which the error is of the order of its square. Default: 1e-10 and
-            1e-12, of float32 1e-5 and 1e-6. With ``"bracket"`` the root lies within 2·(atol + 2·rtol·|x|); default: a
+            1e-12, of float32 1e-5 and 1e-6. With ``"bracket"`` the root lies within 2·(atol + 2·rtol·‖x‖); default: a
             unit in the last place, and the square of that, of the first width.
         max_steps: of the iteration.
         check: end the run with an error where it does not converge, instead of NaN.
@@ -376,7 +376,7 @@ def fixed_point(
         method: ``"repeated"``, or ``"anderson"``, which combines the last points so that what they differ by from
             their successors cancels; it needs fewer steps where ``fn`` contracts slowly, and may not converge where
             repetition does.
-        rtol, atol: x is found where ``fn`` changes it by at most atol + rtol·|x|, of the largest elements; if ``fn``
+        rtol, atol: x is found where ``fn`` changes it by at most atol + rtol·‖x‖, of the largest elements; if ``fn``
             makes distances smaller by a factor q, the error is at most q/(1-q) of that. Defaults as in ``sg.root``.
         max_steps: of the iteration.
         history: points that ``"anderson"`` combines.

@@ -116,7 +116,7 @@ def least_squares(
         num_threads: of the session that runs the search.
 
     Returns:
-        A result with SciPy's names: ``x``, ``cost``, ``fun``, ``jac``, ``grad``, ``optimality``, ``active_mask``,
+        The outcome under SciPy's names, ``x``, ``cost``, ``fun``, ``jac``, ``grad``, ``optimality``, ``active_mask``,
         ``nit``, ``nfev``, ``njev``, ``status``, ``message``, ``success``. Of declared residuals what is like x is a
         nest like ``wrt``. Residuals that are not finite at x0 are status −1.
 

@@ -114,7 +114,7 @@ def minimize(
         num_threads: of the session that runs the search.
 
     Returns:
-        A result with SciPy's names: ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``njev``, ``status``, ``message``,
+        The outcome under SciPy's names, ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``njev``, ``status``, ``message``,
         ``success``. For a loss its ``x`` and ``jac`` are nests like ``wrt``.
 
     Raises:
