@@ -26,6 +26,8 @@ from staticgrad.ops.sources import FULL
 from staticgrad.ops.views.joining import CONCAT
 from staticgrad.ops.views.slicing import SLICE, SliceAttributes, declare_slice
 
+MOST_PIECES = 48  # of a concat that slices are sought in, all of them for each slice
+
 Inputs = tuple[Tensor, ...]
 Rule = Callable[[Node, Inputs], "Tensor | None"]
 
@@ -167,7 +169,7 @@ def _concat(node: Node, inputs: Inputs) -> Tensor | None:
         for x in inputs
     ]
     joined = [piece for x, pieces in zip(inputs, found, strict=True) for piece in pieces or [x]]
-    return o.concat(joined, axis=axis) if len(joined) > len(inputs) else None
+    return o.concat(joined, axis=axis) if len(inputs) < len(joined) <= MOST_PIECES else None
 
 
 def _joins(x: Tensor, axis: int) -> bool:
@@ -177,7 +179,7 @@ def _joins(x: Tensor, axis: int) -> bool:
 def _pieces(x: Tensor, attrs: SliceAttributes) -> list[Tensor]:
     """The operands of a concat that a slice of it consists of, each cut to size; none where ``x`` is no concat, or the
     slice leaves out every other element."""
-    if x.op.op is not CONCAT or any(step != 1 for step in attrs.steps):
+    if x.op.op is not CONCAT or len(x.op.inputs) > MOST_PIECES or any(step != 1 for step in attrs.steps):
         return []
     if open_sizes((attrs.starts, attrs.stops, tuple([piece.type.shape for piece in x.op.inputs]))):
         return []
