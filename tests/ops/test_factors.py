@@ -78,10 +78,11 @@ def test_factors_of_open_sizes() -> None:
 
 @pytest.mark.usefixtures("interpreted")
 def test_factors_have_derivatives_in_both_modes_to_second_order() -> None:
-    x, b = RNG.normal(size=(2, 4, 4)), RNG.normal(size=(4, 2))
+    draw = np.random.default_rng(8)  # whatever ran before: of nearly singular matrices differences tell nothing
+    x, b = draw.normal(size=(2, 4, 4)), draw.normal(size=(4, 2))
     sg.check_gradients(lambda x: [sg.sum(sg.sin(part)) for part in linalg.lu(x)[1:]], [x])
-    sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [RNG.normal(size=(3, 5))])
-    sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [RNG.normal(size=(12, 2))])
+    sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [draw.normal(size=(3, 5))])
+    sg.check_gradients(lambda x: sg.sum(sg.sin(linalg.lu_factor(x).LU)), [draw.normal(size=(12, 2))])
 
     def solved(x: Any, b: Any) -> Any:
         packed, _, order = linalg.lu_factor(x)
