@@ -375,7 +375,12 @@ def compiled_text(declare: Callable[[int], Declared], terms: int, disabled: str 
 def calls(declare: Callable[[int], Declared], terms: int, disabled: str = "reroll") -> Counter[str]:
     """How often each function is called in a compilation, built-in ones included."""
     profile = cProfile.Profile()
-    profile.runcall(compiled_text, declare, terms, disabled)
+    gc.collect()  # not in it: what tests before have left, which calls back when it is collected
+    gc.disable()
+    try:
+        profile.runcall(compiled_text, declare, terms, disabled)
+    finally:
+        gc.enable()
     counts = Counter[str]()
     for called in profile.getstats():
         code = called.code
