@@ -94,8 +94,7 @@ def patterns_of(region: Region, varying: Tensor, vague: dict[Node, None] | None 
 
 def _expanded(region: Region) -> Region:
     """The region in primitives, without what its fetches do not need."""
-    made = expand(Region(region.graph, region.feeds, region.fetches))
-    return made
+    return expand(Region(region.graph, region.feeds, region.fetches))
 
 
 def _size(x: Tensor) -> int:

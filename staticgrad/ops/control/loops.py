@@ -24,7 +24,7 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Size, TensorType, bind_size, int64, integer, is_floating
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.lifting import graph_of, lift
-from staticgrad.graph.optable import FUNCTIONS, Array, Op, public, register
+from staticgrad.graph.optable import FUNCTIONS, Array, Op, TypeRule, public, register
 from staticgrad.graph.scopes import in_body
 from staticgrad.ops.control.bodies import (
     Bodied,
@@ -117,12 +117,13 @@ def loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, .
     return (*carries, *count, *stacked)
 
 
-def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
+def loop_op(name: str, doc: str, effect: bool, grad_name: str, infer: TypeRule = loop_types) -> Op:
+    """The entry of an op that runs bodies, which its attributes evaluate."""
     return register(
         Op(
             name,
             doc,
-            infer=loop_types,
+            infer=infer,
             reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
             effect=effect,
             grad_name=grad_name,
@@ -131,10 +132,10 @@ def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
     )
 
 
-SCAN = _loop("scan", "Turns of a body that carries values and reads and writes rows.", False, "Scan")
-WHILE = _loop("while_loop", "Turns of a body as long as a condition holds.", False, "WhileLoop")
-EFFECTFUL_SCAN = _loop("effectful_scan", "A scan whose body has effects.", True, "Scan")
-EFFECTFUL_WHILE = _loop("effectful_while_loop", "A while_loop whose body has effects.", True, "WhileLoop")
+SCAN = loop_op("scan", "Turns of a body that carries values and reads and writes rows.", False, "Scan")
+WHILE = loop_op("while_loop", "Turns of a body as long as a condition holds.", False, "WhileLoop")
+EFFECTFUL_SCAN = loop_op("effectful_scan", "A scan whose body has effects.", True, "Scan")
+EFFECTFUL_WHILE = loop_op("effectful_while_loop", "A while_loop whose body has effects.", True, "WhileLoop")
 
 
 @public

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType
-from staticgrad.graph.optable import Array, Op, register
-from staticgrad.ops.control.bodies import Bodied, Body, RunBody, run_alone
-from staticgrad.ops.control.loops import LoopAttributes, loop_types
+from staticgrad.graph.optable import Array
+from staticgrad.ops.control.bodies import Bodied, Body, RunBody
+from staticgrad.ops.control.loops import LoopAttributes, loop_op, loop_types
 
 # -- the schedule -------------------------------------------------------------------------------------------------
 
@@ -164,22 +164,12 @@ def _snapshot_loop_types(attrs: SnapshotLoopAttributes, *types: TensorType) -> t
     return (*loop_types(attrs, *types), *(TensorType((slots, *t.shape), t.dtype) for t in kept))
 
 
-def _snapshot_loop(name: str, doc: str, effect: bool) -> Op:
-    return register(
-        Op(
-            name,
-            doc,
-            infer=_snapshot_loop_types,
-            reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
-            effect=effect,
-            grad_name="Scan",
-            role="control",
-        )
-    )
-
-
-SNAPSHOT_LOOP = _snapshot_loop("snapshot_loop", "A loop that hands out snapshots of what it carries, too.", False)
-EFFECTFUL_SNAPSHOT_LOOP = _snapshot_loop("effectful_snapshot_loop", "A snapshot_loop whose body has effects.", True)
+SNAPSHOT_LOOP = loop_op(
+    "snapshot_loop", "A loop that hands out snapshots of what it carries, too.", False, "Scan", _snapshot_loop_types
+)
+EFFECTFUL_SNAPSHOT_LOOP = loop_op(
+    "effectful_snapshot_loop", "A snapshot_loop whose body has effects.", True, "Scan", _snapshot_loop_types
+)
 
 
 # -- the loop that uses them --------------------------------------------------------------------------------------
@@ -254,13 +244,7 @@ def _rewound_types(attrs: RewoundAttributes, *types: TensorType) -> tuple[Tensor
     return (*types[attrs.counted : attrs.counted + attrs.carries], *stacked)
 
 
-REWOUND = register(
-    Op(
-        "rewound_loop",
-        "Turns of a body that read states of another loop in reverse order, computed again from snapshots.",
-        infer=_rewound_types,
-        reference=lambda attrs, *inputs: tuple(attrs.evaluate(inputs, run_alone)),
-        grad_name="Rewound",
-        role="control",
-    )
-)
+REWOUND = loop_op(
+    "rewound_loop", "Turns of a body that read states of another loop in reverse order, computed again from snapshots.",
+    False, "Rewound", _rewound_types,
+)  # fmt: skip
