@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from staticgrad.base import config
 from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Precision
 from staticgrad.compiler.machine.target import Target, current_target
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class CompileOptions:
     stepwise: bool = False  # each step is a function of its own, to be compared with its reference
     blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
     sizes: Literal["ranges", "exact"] = "ranges"  # what sizes that feeds bind are compiled for
+    precision: Precision = "highest"  # of products of float32, which plans may give up for speed
     tiers: bool = False  # whether quick code may run until the optimised code is made; programs are the same
 
     @staticmethod

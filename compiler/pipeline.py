@@ -205,7 +205,8 @@ def _kernels(
 ) -> tuple[tuple[Slot, ...], list[Step], Places]:
     """The slots of a region, its steps, not yet in order, and where its tensors lie."""
     part = functools.cache(functools.partial(_part, options, planner))
-    lowered = lower(region, planner, part, dict(options.blockings), fusion="fuse" not in options.disabled)
+    fusion, blockings = "fuse" not in options.disabled, dict(options.blockings)
+    lowered = lower(region, planner, part, blockings, options.precision, fusion=fusion)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
     return lowered.slots, split_reductions(inlined, options.target), lowered.places
 

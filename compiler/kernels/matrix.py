@@ -12,6 +12,10 @@ others are arguments of the kernel.
 
 Emitters pack one operand into the order in which tiles read it. Where that operand stays the same from call to call, a
 ``Packing`` does it beforehand, and the kernel is given what that made: ``packed`` is the operand's number.
+
+``precision`` says what a plan may give up for speed: nothing that is seen beside the rounding of its terms' sums
+(``highest``), a few digits of a float32 result (``high``), all digits of float32 operands that bfloat16 lacks
+(``medium``).
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.base.frozen import frozen
+from staticgrad.base.types import Precision
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
@@ -62,6 +67,7 @@ class Contraction:
     store_raw: bool = True
     packed: int | None = None
     blocking: Blocking | None = None
+    precision: Precision = "highest"
 
     @property
     def product(self) -> Contraction:
@@ -100,7 +106,7 @@ class Contraction:
         """Sizes and strides, then the epilogue."""
         product = (
             f"contraction {self.dtype.name} batch {self.batch} {self.m}x{self.k} · {self.k}x{self.n},"
-            f" strides {self.a_strides} {self.b_strides} -> {self.c_strides}"
+            f" strides {self.a_strides} {self.b_strides} -> {self.c_strides}{_precision(self)}"
         )
         return product + _epilogue(self.epilogue, self.store_raw)
 
@@ -134,6 +140,7 @@ class Convolution:
     epilogue: Nest | None = None
     store_raw: bool = True
     packed: int | None = None
+    precision: Precision = "highest"
 
     @property
     def of_group(self) -> tuple[int, int]:
@@ -191,7 +198,7 @@ class Convolution:
         product = (
             f"convolution {self.direction} {self.dtype.name} x({self.batch}, {self.channels}, {self.height},"
             f" {self.width}) w{self.kernel} y({self.batch}, {self.filters}, {self.out_height},"
-            f" {self.out_width}) stride {self.stride} padding {self.padding} groups {self.groups}"
+            f" {self.out_width}) stride {self.stride} padding {self.padding} groups {self.groups}{_precision(self)}"
         )
         return product + _epilogue(self.epilogue, self.store_raw)
 
@@ -243,6 +250,10 @@ def with_raw_strides(epilogue: Nest, before: tuple[int, ...], after: tuple[int, 
 def _args(kernel: Contraction | Convolution) -> tuple[np.dtype, ...]:
     behind = () if kernel.epilogue is None else kernel.epilogue.args[1:]
     return (*(kernel.dtype,) * (2 + kernel.store_raw), *behind)
+
+
+def _precision(kernel: Contraction | Convolution) -> str:
+    return "" if kernel.precision == "highest" else f" precision {kernel.precision}"
 
 
 def _epilogue(nest: Nest | None, store_raw: bool) -> str:

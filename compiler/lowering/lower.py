@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
-from staticgrad.base.types import sizes
+from staticgrad.base.types import Precision, sizes
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw, nest_step
@@ -60,8 +60,10 @@ class Lowering:
         group_of: dict[Node, Group],
         deferred: set[Node],
         blockings: Mapping[Contraction, Blocking],
+        precision: Precision,
     ) -> None:
-        self.region, self.planner, self.part, self.blockings = region, planner, part, blockings
+        self.region, self.planner, self.part = region, planner, part
+        self.blockings, self.precision = blockings, precision
         self.groups, self.group_of, self.deferred = groups, group_of, deferred
         self.steps: list[Step] = []
         self.users = users_of(self.region)
@@ -154,9 +156,9 @@ class Lowering:
         needed = result in self.escaping.get(group, set()) or not group.nodes
         kernel: Contraction | Convolution
         if node.op is DOT:
-            kernel, operands = contraction_of(node, self.places, needed, self.blockings)
+            kernel, operands = contraction_of(node, self.places, needed, self.blockings, self.precision)
         else:
-            kernel, operands = convolution_of(node, self.places)
+            kernel, operands = convolution_of(node, self.places, self.precision)
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
@@ -307,17 +309,18 @@ def lower(
     planner: KernelPlanner,
     part: LowerPart,
     blockings: Mapping[Contraction, Blocking],
+    precision: Precision,
     *,
     fusion: bool = True,
 ) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again. Products
-    among the ``blockings`` get these."""
+    among the ``blockings`` get these, and all products the ``precision``."""
     groups, group_of = fuse(region, enabled=fusion)
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.role == "store" and _state_key(n) in keys}
-        lowering = Lowering(region, planner, part, groups, group_of, deferred, blockings)
+        lowering = Lowering(region, planner, part, groups, group_of, deferred, blockings, precision)
         steps = lowering.run()
         clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:

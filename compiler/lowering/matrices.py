@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from staticgrad.base.types import sizes
+from staticgrad.base.types import Precision, sizes
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program.memories import Operand
@@ -25,7 +25,7 @@ _CONVOLUTIONS: dict[Op, tuple[Direction, str]] = {
 
 
 def contraction_of(
-    node: Node, places: Places, stored: bool, blockings: Mapping[Contraction, Blocking]
+    node: Node, places: Places, stored: bool, blockings: Mapping[Contraction, Blocking], precision: Precision
 ) -> tuple[Contraction, list[Operand]]:
     """The product of batches of matrices, blocked as its entry among the ``blockings`` says; ``stored``: others read
     the result itself."""
@@ -34,12 +34,14 @@ def contraction_of(
     n = sizes(b.shape)[-1]
     (a_operand, a_strides), (b_operand, b_strides) = places.strided(a), places.strided(b)
     c_strides = places.strides_of(node.outputs[0])
-    kernel = Contraction(a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides)
+    kernel = Contraction(
+        a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides, precision=precision
+    )  # fmt: skip
     blocking = blockings.get(replace(kernel, store_raw=stored))
     return replace(kernel, blocking=blocking), [a_operand, b_operand]
 
 
-def convolution_of(node: Node, places: Places) -> tuple[Convolution, list[Operand]]:
+def convolution_of(node: Node, places: Places, precision: Precision) -> tuple[Convolution, list[Operand]]:
     """The convolution, or the transpose of one, that a node is."""
     attrs = node.attrs
     direction, roles = _CONVOLUTIONS[node.op]
@@ -55,7 +57,7 @@ def convolution_of(node: Node, places: Places) -> tuple[Convolution, list[Operan
     kernel = Convolution(
         direction, tensors["x"].dtype, n, c, height, width, filters, (kh, kw), out_height, out_width,
         attrs.stride, (attrs.padding[0][0], attrs.padding[1][0]), attrs.dilation, attrs.groups,
-        strides["x"], strides["w"], strides["y"],
+        strides["x"], strides["w"], strides["y"], precision=precision,
     )  # fmt: skip
     return kernel, [first, second]
 

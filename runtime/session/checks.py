@@ -13,14 +13,13 @@ import numpy as np
 
 from staticgrad.base import config
 from staticgrad.base.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError
-from staticgrad.base.types import Shape
+from staticgrad.base.types import PRECISIONS, Shape
 from staticgrad.graph.graph import Graph, Tensor, get_default_graph
 from staticgrad.graph.naming import Holder, variables_of
 from staticgrad.ops.effects import gradient_key
 from staticgrad.runtime.running.binding import wrong_shape
 from staticgrad.runtime.running.state import variable_key
 
-PRECISIONS = ("highest",)
 SIZES = ("ranges", "exact")
 
 Variables: TypeAlias = Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor]  # that are saved or restored

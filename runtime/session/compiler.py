@@ -20,7 +20,7 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.base.extents import open_sizes, range_of
 from staticgrad.base.frozen import frozen
 from staticgrad.base.recent import KEPT_PROGRAMS, Recent
-from staticgrad.base.types import Bindings, Symbol, TensorType, bind, symbols_of
+from staticgrad.base.types import Bindings, Precision, Symbol, TensorType, bind, symbols_of
 from staticgrad.base.world import OutOfStepError
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.runtime.parts.locks import Lock
@@ -90,6 +90,7 @@ class Compiler:
         num_threads: int,
         check_numerics: bool,
         sizes: Literal["ranges", "exact"] = "ranges",
+        precision: Precision = "highest",
     ) -> None:
         self.lock = Lock()
         self.count = 0
@@ -97,6 +98,7 @@ class Compiler:
         self._num_threads = num_threads
         self._check_numerics = check_numerics
         self._sizes = sizes
+        self._precision = precision
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         # By the ranges of sizes, and the numbers of those that are known: a program, or the sizes that it needs known.
         self._served: Recent[Served[Runner] | RangeError] = Recent(KEPT_PROGRAMS)
@@ -117,7 +119,7 @@ class Compiler:
 
         options = CompileOptions.from_environment()
         options = replace(options, workers=self._num_threads, check_numerics=self._check_numerics, sizes=self._sizes)
-        return replace(options, tiers=True)
+        return replace(options, precision=self._precision, tiers=True)
 
     def once(self, known: Recent[V], key: object, make: Callable[[], V]) -> V:
         """The value that is known under ``key``; where there is none, one thread calls ``make``, which enters it."""

@@ -17,7 +17,7 @@ from staticgrad.base import config, hints
 from staticgrad.base.boundary import boundary, end_at_user
 from staticgrad.base.errors import refuse_copies
 from staticgrad.base.recent import KEPT_PROGRAMS, Recent
-from staticgrad.base.types import Shape
+from staticgrad.base.types import Precision, Shape
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.naming import Holder, Unmatched
 from staticgrad.graph.optable import Array
@@ -60,7 +60,9 @@ class Session(metaclass=hints.Answering):
             may use. Results do not depend on it.
         seed: from which variables are initialised and random numbers follow.
         check_numerics: raise ``NumericsError`` at the first op that makes a NaN or an infinity.
-        matmul_precision: ``"highest"`` computes products in the dtype of their operands.
+        matmul_precision: of products and convolutions of float32: ``"highest"`` computes them in float32; ``"high"``
+            allows ways of computing that lose a few of its digits, ``"medium"`` also rounds operands to bfloat16.
+            Either is taken where it is faster on this processor. float64 is always computed as it is.
         sizes: for what a program is compiled where sizes are open when declared: ``"ranges"``, for all sizes of a range
             (``sg.dim`` says which those are), or ``"exact"``, for the sizes of a call.
 
@@ -93,7 +95,7 @@ class Session(metaclass=hints.Answering):
         num_threads: int | None = None,
         seed: int = 0,
         check_numerics: bool = False,
-        matmul_precision: str = "highest",
+        matmul_precision: Precision = "highest",
         sizes: Literal["ranges", "exact"] = "ranges",
     ) -> None:
         check_sizes(sizes)
@@ -106,7 +108,10 @@ class Session(metaclass=hints.Answering):
         self.matmul_precision = matmul_precision
         self.store = SessionState(self.graph, seed)
         self.sizes = sizes
-        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes)
+        self.compiler = Compiler(
+            self.store, num_threads=self.num_threads, check_numerics=check_numerics, sizes=sizes,
+            precision=matmul_precision,
+        )  # fmt: skip
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes = Tapes(self.compiler, check_numerics)
         self._inspection = Inspection(self.store)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from numbers import Real
 from operator import index, is_
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ DTYPES: tuple[np.dtype, ...] = (bool_, *INTEGERS, *FLOATS)  # that are computed 
 DTYPE_NAMES = frozenset({*(dtype.name for dtype in DTYPES), "float16", "bfloat16"})
 
 DTypeLike = npt.DTypeLike
+Precision = Literal["highest", "high", "medium"]  # of products and convolutions in float32
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.base.types import Precision
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.machine.target import TARGETS, named
@@ -149,3 +150,19 @@ def test_the_text_of_a_product_tells_which_blockings_lost_where_that_is_asked_fo
     times = [re.fullmatch(r"tiles .* ([\d.]+) times that", each) for each in lost]
     assert lost
     assert all(found is not None and float(found[1]) >= 0.95 for found in times)  # turning has to pay
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_a_precision_reaches_every_product(precision: Precision) -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((8, 8))
+        image = sg.placeholder((1, 2, 8, 8))
+        turned = sg.scan(lambda h, _: (h @ x, None), x, length=3)[0]
+        y = sg.sum(turned) + sg.sum(sg.nn.conv2d(image, sg.ones((2, 2, 3, 3))))
+    with sg.Session(g, matmul_precision=precision) as sess:
+        compiled = sess.compile(y, [x, image])
+    told = f"precision {precision}"
+    text = compiled.text("kernels")
+    kinds = [line for line in text.splitlines() if line.strip().startswith(("contraction ", "convolution "))]
+    assert len(kinds) >= 2
+    assert all((told in line) == (precision != "highest") for line in kinds), text
