@@ -68,6 +68,17 @@ ERFC_LOG = (
     13081.312755249568, -20583.586031492632, -64569.2052734139, -113666.91337337725, -387835.8210065086,
 )  # fmt: skip
 
+# exp(x^2/2)·erfc(x·√½)·(x + 3/2), and exp(x^2)·erfc(x)·(x + 7/8), in q = (x - 7/2)/(x + 7/2): 2^-26.7, 2^-28.9
+ERFCX_CENTER = 3.5
+MILLS, MILLS_OFFSET = (
+    1.0634515, -0.38256484, 0.12742965, 0.014456158, -0.041456882, 0.019193232, -0.0008040148, -0.002422652,
+    0.00032544782, 0.00028384605,
+), 1.5  # fmt: skip
+ERFCX_FLOAT, ERFCX_OFFSET = (
+    0.67940974, -0.17847899, 0.082146265, -0.011742143, -0.022136996, 0.026948314, -0.018028777, 0.007989798,
+    -0.0020411606, -0.00012609207, 0.00024181875,
+), 0.875  # fmt: skip
+
 # exp(t^2)·erfc(t)/q in q = 1/(1 + t/4), for float results on t in [0, 10.2]: 2^-30.1
 ERFCX = (
     0.14094543188619202, 0.14326951316094427, 0.11504674210306041, 0.25122521648011215, -0.3452431903769571,
@@ -103,7 +114,7 @@ ERFCX_STEP = 0.328125  # 31 of them reach to where erfc is 0 in float
 ERFC_VANISHES = 10.3  # within the last interval, and the power of two in exp(-t²) is one that vanishes
 
 
-GAUSSIAN_VANISHES = {"float": 10.25, "double": 27.33}  # over √2: the power of two in exp(-t²) is one that vanishes
+GAUSSIAN_VANISHES = {"float": ERFC_VANISHES, "double": 27.33}  # over √2, in the same way
 
 
 @functools.cache
@@ -122,25 +133,49 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def _magnitude(x: Num, largest: float, halved: bool) -> tuple[Num, Num, Num]:
-    """t = |x|, at most ``largest``, and t² in two parts; ``halved`` of |x|·√½, whose square is not that of a rounded
-    number."""
-    t = abs(x).at_most(largest * math.sqrt(2.0) if halved else largest)
-    square, rest = two_product(t, t)
-    return (t * ROOT_HALF, square * 0.5, rest * 0.5) if halved else (t, square, rest)
+    """|x|, and t² in two parts for t = |x|, at most ``largest``, or ``halved`` for t = |x|·√½, whose square is not that
+    of a rounded number."""
+    magnitude = abs(x).at_most(largest * math.sqrt(2.0) if halved else largest)
+    square, rest = two_product(magnitude, magnitude)
+    return (magnitude, square * 0.5, rest * 0.5) if halved else (magnitude, square, rest)
 
 
-def _complement_of_float(x: Num, halved: bool) -> Num:
-    """exp(-t²) times that, t² in two parts, added up from its small terms."""
+def _bell(x: Num, halved: bool) -> tuple[Num, Num, Num]:
+    """|x|, and exp(-t²) as a growth g and n: (1 + g)·2^n. Both functions of floats that need it write it alike, so that
+    a kernel that has both has it once."""
     t, square, rest = _magnitude(x, ERFC_VANISHES, halved)
-    index, d = interval(t, ERFCX_STEP)
+    n = square.fma(-math.log2(math.e), FLOAT.magic) - FLOAT.magic
+    r = n.fma(-FLOAT.ln2_hi, -square) + n.fma(-FLOAT.ln2_lo, -rest)
+    return t, expm1_reduced(r), n
+
+
+def _by_pieces(x: Num, halved: bool) -> Num:
+    """erfc of floats as exp(-t²) times a polynomial of an interval, added up from its small terms."""
+    t, growth, n = _bell(x, halved)
+    index, d = interval(t * ROOT_HALF if halved else t, ERFCX_STEP)
     *powers, constant = (looked_up(index, x, row) for row in erfcx_pieces().tolist())
     small = powers[-1]
     for power in reversed(powers[:-1]):
         small = small.fma(d, power)
-    n = square.fma(-math.log2(math.e), FLOAT.magic) - FLOAT.magic
-    r = n.fma(-FLOAT.ln2_hi, -square) + n.fma(-FLOAT.ln2_lo, -rest)
-    grown = (constant + small).fma(expm1_reduced(r), small)
+    grown = (constant + small).fma(growth, small)
     return _reflect(scaled(constant + grown, n), x)
+
+
+def _by_quotients(x: Num, halved: bool) -> Num:
+    """erfc of floats as exp(-t²)·P(q)/(t + c), q = (t - k)/(t + k), a form that M. Shepherd and J. Laframboise (Math.
+    Comp. 36, 1981) have for all t. The divisor takes most of the change, so that P is nearly constant and its error
+    small; P, its product with 1/(t + c) and that quotient are corrected by what their rounding left. 2.3 ULP."""
+    t, growth, n = _bell(x, halved)
+    (constant, *others), offset = (MILLS, MILLS_OFFSET) if halved else (ERFCX_FLOAT, ERFCX_OFFSET)
+    q = (t - ERFCX_CENTER) / (t + ERFCX_CENTER)
+    slope = polynomial(q, others)
+    value = slope.fma(q, constant)
+    value_rest = slope.fma(q, constant - value)
+    inverse = 1.0 / (t + offset)
+    error = (-inverse).fma(t, (-inverse).fma(offset, 1.0))
+    product, rest = two_product(value, inverse)
+    rest = value_rest.fma(inverse, product.fma(error, rest))
+    return _reflect(scaled(product + product.fma(growth, rest), n), x)
 
 
 def erfc(x: Num) -> Num:
@@ -154,6 +189,9 @@ def normal(x: Num) -> Num:
 
 def gaussian(x: Num) -> Num:
     """exp(-x²/2) with x² in two parts."""
+    if x.format is FLOAT and x.f.target.isa.fuses("float"):
+        _, growth, n = _bell(x, True)
+        return scaled(growth + 1.0, n)
     _, square, rest = _magnitude(x, GAUSSIAN_VANISHES[x.element], True)
     mantissa, n = exp_of_sum(-square, -rest)
     return scaled(mantissa, n)
@@ -163,10 +201,12 @@ def _complement(x: Num, halved: bool) -> Num:
     """erfc, ``halved`` of x·√½.
 
     With t = |x|: exp(g(t) - t²)/t in double, the exponent summed up in parts, the quotient rounded once, and
-    1 - erf(x) for small x. Float is computed in double as exp(-t²)·q·P(q), q = 1/(1 + t/4), after Shepherd and
-    Laframboise (Math. Comp. 36, 1981), or in float piece by piece. 2 - that for negative x."""
+    1 - erf(x) for small x. Float is computed in float where there are multiply-adds, else in double as exp(-t²)·q·P(q),
+    q = 1/(1 + t/4), after Shepherd and Laframboise. 2 - that for negative x."""
     if is_piecewise(x):
-        return _complement_of_float(x, halved)
+        return _by_pieces(x, halved)
+    if x.format is FLOAT and x.f.target.isa.fuses("float"):
+        return _by_quotients(x, halved)
     wide = to_double(x)
     if x.element == "float":
         t = abs(wide * ROOT_HALF if halved else wide).at_most(10.2)
@@ -174,6 +214,7 @@ def _complement(x: Num, halved: bool) -> Num:
         mantissa, n = exp_of_sum(-(t * t), t.const(0.0), EXP_SHORT)
         return from_double(_reflect(mantissa * power_of_two(n) * (q * polynomial(q, ERFCX)), wide), x)
     t, square, rest = _magnitude(x, 27.3, halved)
+    t = t * ROOT_HALF if halved else t
     above, above_rest = two_sum(t, t.const(1.25))
     inverse = 1.0 / (t * above)
     q = inverse * t
