@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     add("--processes", type=int, default=10, metavar="N")
     add("--threads", type=int, default=1, metavar="N")
     add("--rounds", type=int, default=6, metavar="N")
-    add("--seconds", type=float, default=0.1, metavar="S", help="of each turn")
+    add("--seconds", type=float, default=0.2, metavar="S", help="of each turn")
     add("--seed", type=int, default=0, metavar="N", help="of the data")
     add("--isa", choices=("native", "avx2"), default="")
     add("--most", type=float, metavar="RATIO", help="of the slowest process over the fastest")

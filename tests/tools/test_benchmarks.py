@@ -28,7 +28,7 @@ TOOLS = (
     "answers", "calls", "catalog", "chart", "collectives", "compile_time", "convolutions", "exported", "figures",
     "gemm", "growing", "from_jax", "history", "hot_functions", "instruction_sets", "interpreters",
     "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "sizes", "sparse",
-    "sparse_problems", "systems", "turns", "workloads",
+    "sparse_problems", "spread", "systems", "turns", "workloads",
 )  # fmt: skip
 
 
@@ -396,6 +396,15 @@ def test_collectives_fit_the_model_of_a_message_and_run_on_one_process(
 
 
 # -- open sizes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_spread_is_of_processes_and_not_of_rounds(tools: Any) -> None:
+    load = [1.0, 3.0, 1.5, 2.0]  # of the machine, in four rounds
+    times = [[own * busy for busy in load] for own in (1.0, 1.0, 1.25)]
+    assert tools.spread.relative(times) == pytest.approx([1.0, 1.0, 1.25])
+    assert tools.spread.noise(times) == pytest.approx(1.0)
+    times[1][::2] = [2 * t for t in times[1][::2]]
+    assert tools.spread.noise(times) > 1.5
 
 
 def test_sizes_reports_ratios_and_first_calls(tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
