@@ -251,6 +251,11 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
     return tilings(target, dtype, m, n, depth)[0]
 
 
+def padded_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> Tiling:
+    """The same for a B of which whole vectors may be read, as of what a plan has copied into rows of its own."""
+    return replace(choose_tiling(target, dtype, m, n, depth), exact=False)
+
+
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
     widest = MOST_VECTORS if m <= 2 else target.machine.products.most_vectors  # of one row B is an operand in memory

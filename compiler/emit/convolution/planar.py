@@ -5,11 +5,11 @@ from __future__ import annotations
 from staticgrad.base.extents import is_open
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.schedule import UnitsEmitter, each_unit
-from staticgrad.compiler.emit.convolution.taps import within
+from staticgrad.compiler.emit.convolution.taps import reached, within
 from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
 from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.lanes import counted
-from staticgrad.compiler.emit.llvm import Index, Value
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, TileOperands, call_tile, fill_zero, row_start, span
 from staticgrad.compiler.plans.convolution.planar import Planar
 from staticgrad.compiler.plans.tiles import round_up
@@ -91,9 +91,9 @@ class PlanarEmitter(UnitsEmitter[Planar]):
         groups = self.plan.image.groups
         with span(f, 0, groups) as group, span(f, 0, tiling.row_panels) as row_panel, span(f, *rows) as p:
             place = Matrix(writer.at(to, (f.mul(group, tiling.m), s_o), (p, s_p)), s_o, 1)
-            x = self._line(writer, strip, rows[0], p, group)
+            x, reads = self._line(writer, strip, rows[0], p, group), self._reads(f, p)
             with span(f, 0, tiling.column_panels) as panel:
-                self._tile(writer, x, place, group, row_panel, panel)
+                self._tile(writer, x, reads, place, group, row_panel, panel)
 
     def _row(
         self, writer: ConvolutionWriter, strip: Value, line: Value, to: Value, first: Index, p: Index, group: Index
@@ -101,9 +101,9 @@ class PlanarEmitter(UnitsEmitter[Planar]):
         """Row ``p`` of the result, all outputs of one group, through a scratch row."""
         f, tiling, (s_o, s_p, s_q) = writer.f, self.plan.tiling, self.plan.result.written
         row = Matrix(line, round_up(tiling.n, tiling.lanes), 1)
-        x = self._line(writer, strip, first, p, group)
+        x, reads = self._line(writer, strip, first, p, group), self._reads(f, p)
         with span(f, 0, tiling.column_panels) as panel, span(f, 0, tiling.row_panels) as row_panel:
-            self._tile(writer, x, row, group, row_panel, panel)
+            self._tile(writer, x, reads, row, group, row_panel, panel)
         place = writer.at(to, (f.mul(group, tiling.m), s_o), (p, s_p))
         writer.copy(Matrix(place, s_q, s_o), Matrix(line, 1, row.row), tiling.n, tiling.m, asks=is_open(tiling.n))
 
@@ -113,20 +113,30 @@ class PlanarEmitter(UnitsEmitter[Planar]):
         row = writer.f.mul(writer.f.sub(p, first), self.plan.taps[0].step)
         return writer.at(strip, (group, self.plan.strip_group), (row, self.plan.strip_row))
 
+    def _reads(self, f: Function, p: Index) -> Range:
+        """The vertical taps of row ``p`` that lie below each other in the image, the only ones that are summed: a
+        gradient by the images of a convolution without padding meets half of its taps outside. Dilated ones are all
+        summed, outside they read rows of zeros."""
+        vertical = self.plan.taps[0]
+        return reached(f, vertical, self.plan.image, p) if vertical.dilation == 1 else (0, vertical.number)
+
     def _tile(
-        self, writer: ConvolutionWriter, x: Value, to: Matrix, group: Index, row_panel: Index, panel: Index
-    ) -> None:
+        self, writer: ConvolutionWriter, x: Value, reads: Range, to: Matrix, group: Index, row_panel: Index,
+        panel: Index,
+    ) -> None:  # fmt: skip
         f, plan, tiling, (vertical, horizontal) = writer.f, self.plan, self.plan.tiling, self.plan.taps
         w = writer.at(writer.area("weights"), (group, tiling.m * plan.terms))
         # Rows i that lie below each other are blocks of one sum; dilated ones are sums of their own.
         runs = 1 if vertical.dilation == 1 else vertical.number
-        blocks, kw = vertical.number // runs * plan.image.channels, horizontal.number
+        first, together = (reads[0], f.sub(reads[1], reads[0])) if runs == 1 else (0, 1)
+        blocks, kw = f.mul(together, plan.image.channels), horizontal.number
         m = row_start(f, tiling, row_panel)
-        with span(f, 0, runs) as i:
+        with span(f, 0, runs) as run:
+            i = f.add(first, run)
             a = writer.at(w, (m, plan.terms), (i, plan.image.channels * kw))
-            b = writer.at(x, (i, vertical.dilation * plan.strip_row), (panel, tiling.width))
+            b = writer.at(x, (i, f.mul(vertical.dilation, plan.strip_row)), (panel, tiling.width))
             c = writer.at(to.base, (m, to.row), (panel, tiling.width))
-            at = TileOperands(a, plan.terms, 1, b, horizontal.dilation, c, to.row, kw, i, blocks, kw, plan.pitch)
+            at = TileOperands(a, plan.terms, 1, b, horizontal.dilation, c, to.row, kw, run, blocks, kw, plan.pitch)
             if kw == plan.copies:  # one block of all terms
-                at = TileOperands(a, plan.terms, 1, b, plan.pitch, c, to.row, blocks * kw, i)
+                at = TileOperands(a, plan.terms, 1, b, plan.pitch, c, to.row, f.mul(blocks, kw), run)
             call_tile(f, tiling, "rows", row_panel, panel, at)
