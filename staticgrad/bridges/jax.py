@@ -34,7 +34,7 @@ from staticgrad.base.errors import FeedError, GraphError, refuse_copies
 from staticgrad.base.forks import reentrant_lock
 from staticgrad.base.recent import Recent
 from staticgrad.bridges.derived import Derivable, derivable, variables_of
-from staticgrad.bridges.xla import handler, release, renew, words_of
+from staticgrad.bridges.xla import handler, in_place, release, renew, words_of
 from staticgrad.graph.graph import Tensor
 from staticgrad.runtime.callers.cfunction import CFunction
 from staticgrad.runtime.parts.machinery import once
@@ -295,7 +295,9 @@ def _implementation(*arrays: Any, program: _JaxProgram, batch: tuple[int, ...]) 
 
 def _lower(context: Any, *operands: Any, program: _JaxProgram, batch: tuple[int, ...]) -> Any:
     _register()
-    rule: Any = jax.ffi.ffi_lowering(_TARGET)
+    given, made = ([(x.shape, x.dtype) for x in types] for types in (context.avals_in, context.avals_out))
+    shared = {n: of for n, of in in_place(program.derivable).items() if given[n] == made[of]}
+    rule: Any = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=shared)
     return rule(context, *operands, program=np.int64(program.words()))
 
 

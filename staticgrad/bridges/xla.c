@@ -130,6 +130,8 @@ void *handler(const Frame *frame) {
     if (frame->arguments.count != feeds || frame->results.count != results)
         return error(frame, program->MISMATCH, WRONG_CALL);
     char **table = __builtin_alloca((size_t)both * sizeof(char *));
+    char **given = __builtin_alloca((size_t)feeds * sizeof(char *));
+    char *copies = __builtin_alloca_with_align((size_t)program->COPIES + 1, 8 * ROOM);
     word *strides = __builtin_alloca((size_t)both * sizeof(word));
     /* Results have all axes of the batch: the first of them says how many calls there are. */
     Buffer *first = frame->results.items[0];
@@ -150,7 +152,16 @@ void *handler(const Frame *frame) {
     }
     int (*entry)(char **feeds, char **results, void *user) = (void *)program->ENTRY;
     for (word call = 0; call < calls; call++) {
-        int status = entry(table, table + feeds, NULL);
+        char *copy = copies;
+        for (word i = 0; i < feeds; i++) {
+            const Record *record = &records[i];
+            given[i] = table[i];
+            if (record->RESULT < 0 || table[i] != table[feeds + record->RESULT])
+                continue;
+            given[i] = __builtin_memcpy(copy, table[i], (size_t)record->NBYTES);
+            copy += (record->NBYTES + ROOM - 1) & -ROOM;
+        }
+        int status = entry(given, table + feeds, NULL);
         if (status) {
             /* Statuses of checks count from 1; texts[0] is of all others. */
             bool is_check = status > 0 && status <= program->CHECKS;

@@ -1,4 +1,4 @@
-; Made of xla.c by make parts, from 06f06ef7c483f81f. Do not edit.
+; Made of xla.c by make parts, from 74f8d9f7b6c8ecb5. Do not edit.
 
 %struct.ErrorArguments = type { %struct.Head, ptr, i32 }
 %struct.Head = type { i64, ptr }
@@ -9,19 +9,19 @@
 %struct.Metadata = type { i64, %struct.Version, i32 }
 %struct.Version = type { %struct.Head, i32, i32 }
 %struct.anon.1 = type { i64, ptr }
-%struct.ProgramWord = type { i64, i64, i64, i64, i64, i64, i64 }
+%struct.ProgramWord = type { i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.Api = type { %struct.Head, %struct.Version, ptr, ptr }
 %struct.Buffer = type { %struct.Head, i32, ptr, i64, ptr }
-%struct.Record = type { i64, i64, i64, i64, i64 }
+%struct.Record = type { i64, i64, i64, i64, i64, i64 }
 
 @nowhere = internal global [16 x i8] zeroinitializer, align 16
 
 define ptr @handler(ptr %frame) {
 entry:
-  %arguments.i265 = alloca %struct.ErrorArguments, align 8
-  %arguments.i257 = alloca %struct.ErrorArguments, align 8
-  %arguments.i241 = alloca %struct.ErrorArguments, align 8
-  %arguments.i211 = alloca %struct.ErrorArguments, align 8
+  %arguments.i324 = alloca %struct.ErrorArguments, align 8
+  %arguments.i316 = alloca %struct.ErrorArguments, align 8
+  %arguments.i300 = alloca %struct.ErrorArguments, align 8
+  %arguments.i270 = alloca %struct.ErrorArguments, align 8
   %arguments.i = alloca %struct.ErrorArguments, align 8
   %extension = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 1
   %0 = load ptr, ptr %extension, align 8
@@ -93,332 +93,380 @@ if.then10:
 if.end11:
   %mul = shl i64 %add, 3
   %17 = alloca i8, i64 %mul, align 16
-  %18 = alloca i8, i64 %mul, align 16
-  %items14 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 6, i32 3
-  %19 = load ptr, ptr %items14, align 8
-  %20 = load ptr, ptr %19, align 8
-  %dtype.i = getelementptr inbounds %struct.Buffer, ptr %20, i64 0, i32 1
-  %21 = load i32, ptr %dtype.i, align 8
-  %conv.i = zext i32 %21 to i64
+  %mul12 = shl i64 %9, 3
+  %18 = alloca i8, i64 %mul12, align 16
+  %COPIES = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 7
+  %19 = load i64, ptr %COPIES, align 8
+  %add13 = add i64 %19, 1
+  %20 = alloca i8, i64 %add13, align 16
+  %21 = alloca i8, i64 %mul, align 16
+  %items16 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 6, i32 3
+  %22 = load ptr, ptr %items16, align 8
+  %23 = load ptr, ptr %22, align 8
+  %dtype.i = getelementptr inbounds %struct.Buffer, ptr %23, i64 0, i32 1
+  %24 = load i32, ptr %dtype.i, align 8
+  %conv.i = zext i32 %24 to i64
   %DTYPE.i = getelementptr %struct.Record, ptr %8, i64 %9, i32 0
-  %22 = load i64, ptr %DTYPE.i, align 8
-  %cmp.i = icmp eq i64 %22, %conv.i
-  br i1 %cmp.i, label %extra.exit, label %if.then19
+  %25 = load i64, ptr %DTYPE.i, align 8
+  %cmp.i = icmp eq i64 %25, %conv.i
+  br i1 %cmp.i, label %extra.exit, label %if.then21
 
 extra.exit:
-  %rank.i = getelementptr inbounds %struct.Buffer, ptr %20, i64 0, i32 3
-  %23 = load i64, ptr %rank.i, align 8
+  %rank.i = getelementptr inbounds %struct.Buffer, ptr %23, i64 0, i32 3
+  %26 = load i64, ptr %rank.i, align 8
   %RANK.i = getelementptr %struct.Record, ptr %8, i64 %9, i32 1
-  %24 = load i64, ptr %RANK.i, align 8
-  %sub.i = sub i64 %23, %24
-  %cmp18 = icmp slt i64 %sub.i, 0
-  br i1 %cmp18, label %if.then19, label %if.end22
+  %27 = load i64, ptr %RANK.i, align 8
+  %sub.i = sub i64 %26, %27
+  %cmp20 = icmp slt i64 %sub.i, 0
+  br i1 %cmp20, label %if.then21, label %if.end24
 
-if.then19:
-  %MISMATCH20 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
-  %25 = load i64, ptr %MISMATCH20, align 8
-  %size.i212 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i211, i64 0, i32 0, i32 0
-  store i64 28, ptr %size.i212, align 8
-  %extension.i213 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i211, i64 0, i32 0, i32 1
-  store ptr null, ptr %extension.i213, align 8
-  %message.i214 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i211, i64 0, i32 1
-  %26 = inttoptr i64 %25 to ptr
-  store ptr %26, ptr %message.i214, align 8
-  %code1.i215 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i211, i64 0, i32 2
-  store i32 13, ptr %code1.i215, align 8
-  %api.i216 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
-  %27 = load ptr, ptr %api.i216, align 8
-  %create_error.i217 = getelementptr inbounds %struct.Api, ptr %27, i64 0, i32 3
-  %28 = load ptr, ptr %create_error.i217, align 8
-  %call.i218 = call ptr %28(ptr %arguments.i211)
+if.then21:
+  %MISMATCH22 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
+  %28 = load i64, ptr %MISMATCH22, align 8
+  %size.i271 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i270, i64 0, i32 0, i32 0
+  store i64 28, ptr %size.i271, align 8
+  %extension.i272 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i270, i64 0, i32 0, i32 1
+  store ptr null, ptr %extension.i272, align 8
+  %message.i273 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i270, i64 0, i32 1
+  %29 = inttoptr i64 %28 to ptr
+  store ptr %29, ptr %message.i273, align 8
+  %code1.i274 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i270, i64 0, i32 2
+  store i32 13, ptr %code1.i274, align 8
+  %api.i275 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
+  %30 = load ptr, ptr %api.i275, align 8
+  %create_error.i276 = getelementptr inbounds %struct.Api, ptr %30, i64 0, i32 3
+  %31 = load ptr, ptr %create_error.i276, align 8
+  %call.i277 = call ptr %31(ptr %arguments.i270)
   br label %return
 
-if.end22:
+if.end24:
   %cmp4.i.not = icmp eq i64 %sub.i, 0
   br i1 %cmp4.i.not, label %product.exit, label %for.body.lr.ph.i
 
 for.body.lr.ph.i:
-  %dims.i = getelementptr inbounds %struct.Buffer, ptr %20, i64 0, i32 4
-  %29 = load ptr, ptr %dims.i, align 8
+  %dims.i = getelementptr inbounds %struct.Buffer, ptr %23, i64 0, i32 4
+  %32 = load ptr, ptr %dims.i, align 8
   br label %for.body.i
 
 for.body.i:
   %i.06.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %inc.i, %for.body.i ]
   %total.05.i = phi i64 [ 1, %for.body.lr.ph.i ], [ %mul.i, %for.body.i ]
-  %arrayidx.i = getelementptr i64, ptr %29, i64 %i.06.i
-  %30 = load i64, ptr %arrayidx.i, align 8
-  %mul.i = mul i64 %30, %total.05.i
+  %arrayidx.i = getelementptr i64, ptr %32, i64 %i.06.i
+  %33 = load i64, ptr %arrayidx.i, align 8
+  %mul.i = mul i64 %33, %total.05.i
   %inc.i = add nuw nsw i64 %i.06.i, 1
   %exitcond.not.i = icmp eq i64 %inc.i, %sub.i
   br i1 %exitcond.not.i, label %product.exit, label %for.body.i
 
 product.exit:
-  %total.0.lcssa.i = phi i64 [ 1, %if.end22 ], [ %mul.i, %for.body.i ]
-  %cmp24297 = icmp sgt i64 %add, 0
-  br i1 %cmp24297, label %for.body.lr.ph, label %for.end
+  %total.0.lcssa.i = phi i64 [ 1, %if.end24 ], [ %mul.i, %for.body.i ]
+  %cmp26356 = icmp sgt i64 %add, 0
+  br i1 %cmp26356, label %for.body.lr.ph, label %for.end
 
 for.body.lr.ph:
-  %items27 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 5, i32 3
-  %cmp37.not281 = icmp eq i64 %sub.i, -1
-  %cmp4.i229 = icmp sgt i64 %sub.i, 0
+  %items29 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 5, i32 3
+  %cmp39.not340 = icmp eq i64 %sub.i, -1
+  %cmp4.i288 = icmp sgt i64 %sub.i, 0
   br label %for.body
 
 for.body:
-  %cmp24303 = phi i1 [ true, %for.body.lr.ph ], [ %cmp24, %for.inc ]
-  %i.0298 = phi i64 [ 0, %for.body.lr.ph ], [ %inc, %for.inc ]
-  %cmp25 = icmp slt i64 %i.0298, %9
-  br i1 %cmp25, label %cond.true, label %cond.false
+  %cmp26362 = phi i1 [ true, %for.body.lr.ph ], [ %cmp26, %for.inc ]
+  %i.0357 = phi i64 [ 0, %for.body.lr.ph ], [ %inc, %for.inc ]
+  %cmp27 = icmp slt i64 %i.0357, %9
+  br i1 %cmp27, label %cond.true, label %cond.false
 
 cond.true:
-  %31 = load ptr, ptr %items27, align 8
-  %arrayidx28 = getelementptr ptr, ptr %31, i64 %i.0298
+  %34 = load ptr, ptr %items29, align 8
+  %arrayidx30 = getelementptr ptr, ptr %34, i64 %i.0357
   br label %cond.end
 
 cond.false:
-  %sub = sub i64 %i.0298, %9
-  %arrayidx31 = getelementptr ptr, ptr %19, i64 %sub
+  %sub = sub i64 %i.0357, %9
+  %arrayidx33 = getelementptr ptr, ptr %22, i64 %sub
   br label %cond.end
 
 cond.end:
-  %cond.in = phi ptr [ %arrayidx28, %cond.true ], [ %arrayidx31, %cond.false ]
+  %cond.in = phi ptr [ %arrayidx30, %cond.true ], [ %arrayidx33, %cond.false ]
   %cond = load ptr, ptr %cond.in, align 8
-  %dtype.i219 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 1
-  %32 = load i32, ptr %dtype.i219, align 8
-  %conv.i220 = zext i32 %32 to i64
-  %DTYPE.i221 = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 0
-  %33 = load i64, ptr %DTYPE.i221, align 8
-  %cmp.i222 = icmp eq i64 %33, %conv.i220
-  br i1 %cmp.i222, label %extra.exit228, label %land.lhs.true36.thread
+  %dtype.i278 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 1
+  %35 = load i32, ptr %dtype.i278, align 8
+  %conv.i279 = zext i32 %35 to i64
+  %DTYPE.i280 = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 0
+  %36 = load i64, ptr %DTYPE.i280, align 8
+  %cmp.i281 = icmp eq i64 %36, %conv.i279
+  br i1 %cmp.i281, label %extra.exit287, label %land.lhs.true38.thread
 
-extra.exit228:
-  %rank.i223 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 3
-  %34 = load i64, ptr %rank.i223, align 8
-  %RANK.i224 = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 1
-  %35 = load i64, ptr %RANK.i224, align 8
-  %sub.i225 = sub i64 %34, %35
-  %cmp34 = icmp eq i64 %sub.i225, 0
-  %36 = select i1 %cmp34, i1 %cmp25, i1 false
-  br i1 %36, label %if.end44, label %land.lhs.true36
+extra.exit287:
+  %rank.i282 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 3
+  %37 = load i64, ptr %rank.i282, align 8
+  %RANK.i283 = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 1
+  %38 = load i64, ptr %RANK.i283, align 8
+  %sub.i284 = sub i64 %37, %38
+  %cmp36 = icmp eq i64 %sub.i284, 0
+  %39 = select i1 %cmp36, i1 %cmp27, i1 false
+  br i1 %39, label %if.end46, label %land.lhs.true38
 
-land.lhs.true36:
-  %cmp37.not = icmp eq i64 %sub.i225, %sub.i
-  br i1 %cmp37.not, label %lor.lhs.false38, label %if.then41
+land.lhs.true38:
+  %cmp39.not = icmp eq i64 %sub.i284, %sub.i
+  br i1 %cmp39.not, label %lor.lhs.false40, label %if.then43
 
-land.lhs.true36.thread:
-  br i1 %cmp37.not281, label %product.exit240, label %if.then41
+land.lhs.true38.thread:
+  br i1 %cmp39.not340, label %product.exit299, label %if.then43
 
-lor.lhs.false38:
-  br i1 %cmp4.i229, label %for.body.lr.ph.i231, label %product.exit240
+lor.lhs.false40:
+  br i1 %cmp4.i288, label %for.body.lr.ph.i290, label %product.exit299
 
-for.body.lr.ph.i231:
-  %dims.i230 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 4
-  %37 = load ptr, ptr %dims.i230, align 8
-  br label %for.body.i239
+for.body.lr.ph.i290:
+  %dims.i289 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 4
+  %40 = load ptr, ptr %dims.i289, align 8
+  br label %for.body.i298
 
-for.body.i239:
-  %i.06.i233 = phi i64 [ 0, %for.body.lr.ph.i231 ], [ %inc.i237, %for.body.i239 ]
-  %total.05.i234 = phi i64 [ 1, %for.body.lr.ph.i231 ], [ %mul.i236, %for.body.i239 ]
-  %arrayidx.i235 = getelementptr i64, ptr %37, i64 %i.06.i233
-  %38 = load i64, ptr %arrayidx.i235, align 8
-  %mul.i236 = mul i64 %38, %total.05.i234
-  %inc.i237 = add nuw nsw i64 %i.06.i233, 1
-  %exitcond.not.i238 = icmp eq i64 %inc.i237, %sub.i
-  br i1 %exitcond.not.i238, label %product.exit240, label %for.body.i239
+for.body.i298:
+  %i.06.i292 = phi i64 [ 0, %for.body.lr.ph.i290 ], [ %inc.i296, %for.body.i298 ]
+  %total.05.i293 = phi i64 [ 1, %for.body.lr.ph.i290 ], [ %mul.i295, %for.body.i298 ]
+  %arrayidx.i294 = getelementptr i64, ptr %40, i64 %i.06.i292
+  %41 = load i64, ptr %arrayidx.i294, align 8
+  %mul.i295 = mul i64 %41, %total.05.i293
+  %inc.i296 = add nuw nsw i64 %i.06.i292, 1
+  %exitcond.not.i297 = icmp eq i64 %inc.i296, %sub.i
+  br i1 %exitcond.not.i297, label %product.exit299, label %for.body.i298
 
-product.exit240:
-  %total.0.lcssa.i232 = phi i64 [ 1, %lor.lhs.false38 ], [ 1, %land.lhs.true36.thread ], [ %mul.i236, %for.body.i239 ]
-  %cmp40.not = icmp eq i64 %total.0.lcssa.i232, %total.0.lcssa.i
-  br i1 %cmp40.not, label %product.exit240.if.end44_crit_edge, label %if.then41
+product.exit299:
+  %total.0.lcssa.i291 = phi i64 [ 1, %lor.lhs.false40 ], [ 1, %land.lhs.true38.thread ], [ %mul.i295, %for.body.i298 ]
+  %cmp42.not = icmp eq i64 %total.0.lcssa.i291, %total.0.lcssa.i
+  br i1 %cmp42.not, label %product.exit299.if.end46_crit_edge, label %if.then43
 
-product.exit240.if.end44_crit_edge:
-  %RANK.i250.phi.trans.insert = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 1
-  %.pre = load i64, ptr %RANK.i250.phi.trans.insert, align 8
-  br label %if.end44
+product.exit299.if.end46_crit_edge:
+  %RANK.i309.phi.trans.insert = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 1
+  %.pre = load i64, ptr %RANK.i309.phi.trans.insert, align 8
+  br label %if.end46
 
-if.then41:
-  %MISMATCH42 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
-  %39 = load i64, ptr %MISMATCH42, align 8
-  %size.i242 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i241, i64 0, i32 0, i32 0
-  store i64 28, ptr %size.i242, align 8
-  %extension.i243 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i241, i64 0, i32 0, i32 1
-  store ptr null, ptr %extension.i243, align 8
-  %message.i244 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i241, i64 0, i32 1
-  %40 = inttoptr i64 %39 to ptr
-  store ptr %40, ptr %message.i244, align 8
-  %code1.i245 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i241, i64 0, i32 2
-  store i32 13, ptr %code1.i245, align 8
-  %api.i246 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
-  %41 = load ptr, ptr %api.i246, align 8
-  %create_error.i247 = getelementptr inbounds %struct.Api, ptr %41, i64 0, i32 3
-  %42 = load ptr, ptr %create_error.i247, align 8
-  %call.i248 = call ptr %42(ptr %arguments.i241)
-  br label %cleanup67
+if.then43:
+  %MISMATCH44 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
+  %42 = load i64, ptr %MISMATCH44, align 8
+  %size.i301 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i300, i64 0, i32 0, i32 0
+  store i64 28, ptr %size.i301, align 8
+  %extension.i302 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i300, i64 0, i32 0, i32 1
+  store ptr null, ptr %extension.i302, align 8
+  %message.i303 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i300, i64 0, i32 1
+  %43 = inttoptr i64 %42 to ptr
+  store ptr %43, ptr %message.i303, align 8
+  %code1.i304 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i300, i64 0, i32 2
+  store i32 13, ptr %code1.i304, align 8
+  %api.i305 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
+  %44 = load ptr, ptr %api.i305, align 8
+  %create_error.i306 = getelementptr inbounds %struct.Api, ptr %44, i64 0, i32 3
+  %45 = load ptr, ptr %create_error.i306, align 8
+  %call.i307 = call ptr %45(ptr %arguments.i300)
+  br label %cleanup69
 
-if.end44:
-  %43 = phi i64 [ %.pre, %product.exit240.if.end44_crit_edge ], [ %35, %extra.exit228 ]
-  %44 = phi i1 [ false, %product.exit240.if.end44_crit_edge ], [ true, %extra.exit228 ]
-  %cond.i227278 = phi i64 [ %sub.i, %product.exit240.if.end44_crit_edge ], [ 0, %extra.exit228 ]
+if.end46:
+  %46 = phi i64 [ %.pre, %product.exit299.if.end46_crit_edge ], [ %38, %extra.exit287 ]
+  %47 = phi i1 [ false, %product.exit299.if.end46_crit_edge ], [ true, %extra.exit287 ]
+  %cond.i286337 = phi i64 [ %sub.i, %product.exit299.if.end46_crit_edge ], [ 0, %extra.exit287 ]
   %data.i = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 2
-  %45 = load ptr, ptr %data.i, align 8
-  %46 = ptrtoint ptr %45 to i64
-  %MASK.i = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 4
-  %47 = load i64, ptr %MASK.i, align 8
-  %and.i = and i64 %47, %46
-  %cmp.i249 = icmp eq i64 %and.i, 0
-  %cmp117.i = icmp sgt i64 %43, 0
-  br i1 %cmp117.i, label %for.body.lr.ph.i252, label %fits.exit
+  %48 = load ptr, ptr %data.i, align 8
+  %49 = ptrtoint ptr %48 to i64
+  %MASK.i = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 4
+  %50 = load i64, ptr %MASK.i, align 8
+  %and.i = and i64 %50, %49
+  %cmp.i308 = icmp eq i64 %and.i, 0
+  %cmp117.i = icmp sgt i64 %46, 0
+  br i1 %cmp117.i, label %for.body.lr.ph.i311, label %fits.exit
 
-for.body.lr.ph.i252:
-  %dims.i251 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 4
-  %48 = load ptr, ptr %dims.i251, align 8
-  %SHAPE.i = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 2
-  %49 = load i64, ptr %SHAPE.i, align 8
-  %50 = inttoptr i64 %49 to ptr
-  br label %for.body.i256
+for.body.lr.ph.i311:
+  %dims.i310 = getelementptr inbounds %struct.Buffer, ptr %cond, i64 0, i32 4
+  %51 = load ptr, ptr %dims.i310, align 8
+  %SHAPE.i = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 2
+  %52 = load i64, ptr %SHAPE.i, align 8
+  %53 = inttoptr i64 %52 to ptr
+  br label %for.body.i315
 
-for.body.i256:
-  %i.019.i = phi i64 [ 0, %for.body.lr.ph.i252 ], [ %inc.i254, %for.body.i256 ]
-  %so_far.0.in18.i = phi i1 [ %cmp.i249, %for.body.lr.ph.i252 ], [ %and516.i, %for.body.i256 ]
-  %add.i = add i64 %i.019.i, %cond.i227278
-  %arrayidx.i253 = getelementptr i64, ptr %48, i64 %add.i
-  %51 = load i64, ptr %arrayidx.i253, align 8
-  %arrayidx2.i = getelementptr i64, ptr %50, i64 %i.019.i
-  %52 = load i64, ptr %arrayidx2.i, align 8
-  %cmp3.i = icmp eq i64 %51, %52
+for.body.i315:
+  %i.019.i = phi i64 [ 0, %for.body.lr.ph.i311 ], [ %inc.i313, %for.body.i315 ]
+  %so_far.0.in18.i = phi i1 [ %cmp.i308, %for.body.lr.ph.i311 ], [ %and516.i, %for.body.i315 ]
+  %add.i = add i64 %i.019.i, %cond.i286337
+  %arrayidx.i312 = getelementptr i64, ptr %51, i64 %add.i
+  %54 = load i64, ptr %arrayidx.i312, align 8
+  %arrayidx2.i = getelementptr i64, ptr %53, i64 %i.019.i
+  %55 = load i64, ptr %arrayidx2.i, align 8
+  %cmp3.i = icmp eq i64 %54, %55
   %and516.i = and i1 %so_far.0.in18.i, %cmp3.i
-  %inc.i254 = add nuw nsw i64 %i.019.i, 1
-  %exitcond.not.i255 = icmp eq i64 %inc.i254, %43
-  br i1 %exitcond.not.i255, label %fits.exit, label %for.body.i256
+  %inc.i313 = add nuw nsw i64 %i.019.i, 1
+  %exitcond.not.i314 = icmp eq i64 %inc.i313, %46
+  br i1 %exitcond.not.i314, label %fits.exit, label %for.body.i315
 
 fits.exit:
-  %so_far.0.in.lcssa.i = phi i1 [ %cmp.i249, %if.end44 ], [ %and516.i, %for.body.i256 ]
-  br i1 %so_far.0.in.lcssa.i, label %if.end50, label %if.then47
+  %so_far.0.in.lcssa.i = phi i1 [ %cmp.i308, %if.end46 ], [ %and516.i, %for.body.i315 ]
+  br i1 %so_far.0.in.lcssa.i, label %if.end52, label %if.then49
 
-if.then47:
-  %MISMATCH48 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
-  %53 = load i64, ptr %MISMATCH48, align 8
-  %size.i258 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i257, i64 0, i32 0, i32 0
-  store i64 28, ptr %size.i258, align 8
-  %extension.i259 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i257, i64 0, i32 0, i32 1
-  store ptr null, ptr %extension.i259, align 8
-  %message.i260 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i257, i64 0, i32 1
-  %54 = inttoptr i64 %53 to ptr
-  store ptr %54, ptr %message.i260, align 8
-  %code1.i261 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i257, i64 0, i32 2
-  store i32 13, ptr %code1.i261, align 8
-  %api.i262 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
-  %55 = load ptr, ptr %api.i262, align 8
-  %create_error.i263 = getelementptr inbounds %struct.Api, ptr %55, i64 0, i32 3
-  %56 = load ptr, ptr %create_error.i263, align 8
-  %call.i264 = call ptr %56(ptr %arguments.i257)
-  br label %cleanup67
+if.then49:
+  %MISMATCH50 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 6
+  %56 = load i64, ptr %MISMATCH50, align 8
+  %size.i317 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i316, i64 0, i32 0, i32 0
+  store i64 28, ptr %size.i317, align 8
+  %extension.i318 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i316, i64 0, i32 0, i32 1
+  store ptr null, ptr %extension.i318, align 8
+  %message.i319 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i316, i64 0, i32 1
+  %57 = inttoptr i64 %56 to ptr
+  store ptr %57, ptr %message.i319, align 8
+  %code1.i320 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i316, i64 0, i32 2
+  store i32 13, ptr %code1.i320, align 8
+  %api.i321 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
+  %58 = load ptr, ptr %api.i321, align 8
+  %create_error.i322 = getelementptr inbounds %struct.Api, ptr %58, i64 0, i32 3
+  %59 = load ptr, ptr %create_error.i322, align 8
+  %call.i323 = call ptr %59(ptr %arguments.i316)
+  br label %cleanup69
 
-if.end50:
-  %cmp51 = icmp eq ptr %45, null
-  %spec.select = select i1 %cmp51, ptr getelementptr inbounds ([16 x i8], ptr @nowhere, i64 0, i64 0), ptr %45
-  %arrayidx57 = getelementptr ptr, ptr %17, i64 %i.0298
-  store ptr %spec.select, ptr %arrayidx57, align 8
-  br i1 %44, label %for.inc, label %cond.false60
+if.end52:
+  %cmp53 = icmp eq ptr %48, null
+  %spec.select = select i1 %cmp53, ptr getelementptr inbounds ([16 x i8], ptr @nowhere, i64 0, i64 0), ptr %48
+  %arrayidx59 = getelementptr ptr, ptr %17, i64 %i.0357
+  store ptr %spec.select, ptr %arrayidx59, align 8
+  br i1 %47, label %for.inc, label %cond.false62
 
-cond.false60:
-  %NBYTES = getelementptr %struct.Record, ptr %8, i64 %i.0298, i32 3
-  %57 = load i64, ptr %NBYTES, align 8
+cond.false62:
+  %NBYTES = getelementptr %struct.Record, ptr %8, i64 %i.0357, i32 3
+  %60 = load i64, ptr %NBYTES, align 8
   br label %for.inc
 
 for.inc:
-  %cond63 = phi i64 [ %57, %cond.false60 ], [ 0, %if.end50 ]
-  %arrayidx64 = getelementptr i64, ptr %18, i64 %i.0298
-  store i64 %cond63, ptr %arrayidx64, align 8
-  %inc = add nuw nsw i64 %i.0298, 1
-  %cmp24 = icmp slt i64 %inc, %add
+  %cond65 = phi i64 [ %60, %cond.false62 ], [ 0, %if.end52 ]
+  %arrayidx66 = getelementptr i64, ptr %21, i64 %i.0357
+  store i64 %cond65, ptr %arrayidx66, align 8
+  %inc = add nuw nsw i64 %i.0357, 1
+  %cmp26 = icmp slt i64 %inc, %add
   %exitcond.not = icmp eq i64 %inc, %add
   br i1 %exitcond.not, label %for.end, label %for.body
 
-cleanup67:
-  %retval.1.ph = phi ptr [ %call.i248, %if.then41 ], [ %call.i264, %if.then47 ]
-  br i1 %cmp24303, label %return, label %for.end
+cleanup69:
+  %retval.1.ph = phi ptr [ %call.i307, %if.then43 ], [ %call.i323, %if.then49 ]
+  br i1 %cmp26362, label %return, label %for.end
 
 for.end:
   %ENTRY = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 0
-  %58 = load i64, ptr %ENTRY, align 8
-  %59 = inttoptr i64 %58 to ptr
-  %cmp72306 = icmp sgt i64 %total.0.lcssa.i, 0
-  br i1 %cmp72306, label %for.body74.lr.ph, label %return
+  %61 = load i64, ptr %ENTRY, align 8
+  %62 = inttoptr i64 %61 to ptr
+  %cmp74369 = icmp sgt i64 %total.0.lcssa.i, 0
+  br i1 %cmp74369, label %for.cond78.preheader.lr.ph, label %return
 
-for.body74.lr.ph:
-  %add.ptr = getelementptr ptr, ptr %17, i64 %9
-  br label %for.body74
+for.cond78.preheader.lr.ph:
+  %cmp79363 = icmp sgt i64 %9, 0
+  %add.ptr107 = getelementptr ptr, ptr %17, i64 %9
+  br label %for.cond78.preheader
 
-for.cond71:
-  %inc115 = add nuw nsw i64 %call70.0307, 1
-  %exitcond314.not = icmp eq i64 %inc115, %total.0.lcssa.i
-  br i1 %exitcond314.not, label %return, label %for.body74
+for.cond73:
+  %inc149 = add nuw nsw i64 %call72.0370, 1
+  %exitcond378.not = icmp eq i64 %inc149, %total.0.lcssa.i
+  br i1 %exitcond378.not, label %return, label %for.cond78.preheader
 
-for.body74:
-  %call70.0307 = phi i64 [ 0, %for.body74.lr.ph ], [ %inc115, %for.cond71 ]
-  %call75 = call i32 %59(ptr %17, ptr %add.ptr, ptr null)
-  %tobool76.not = icmp eq i32 %call75, 0
-  br i1 %tobool76.not, label %for.cond99.preheader, label %if.then77
+for.cond78.preheader:
+  %call72.0370 = phi i64 [ 0, %for.cond78.preheader.lr.ph ], [ %inc149, %for.cond73 ]
+  br i1 %cmp79363, label %for.body81, label %for.cond.cleanup80
 
-for.cond99.preheader:
-  br i1 %cmp24297, label %for.body103, label %for.cond71
+for.cond.cleanup80:
+  %call108 = call i32 %62(ptr %18, ptr %add.ptr107, ptr null)
+  %tobool109.not = icmp eq i32 %call108, 0
+  br i1 %tobool109.not, label %for.cond132.preheader, label %if.then110
 
-if.then77:
-  %cmp78 = icmp sgt i32 %call75, 0
-  br i1 %cmp78, label %land.end82, label %land.end82.thread
+for.cond132.preheader:
+  br i1 %cmp26356, label %for.body136, label %for.cond73
 
-land.end82.thread:
-  %TEXTS289 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 5
-  %60 = load i64, ptr %TEXTS289, align 8
-  %61 = inttoptr i64 %60 to ptr
-  br label %cleanup111.thread
+for.body81:
+  %i77.0365 = phi i64 [ %inc104, %cleanup100 ], [ 0, %for.cond78.preheader ]
+  %copy.0364 = phi ptr [ %copy.1, %cleanup100 ], [ %20, %for.cond78.preheader ]
+  %arrayidx83 = getelementptr ptr, ptr %17, i64 %i77.0365
+  %63 = load ptr, ptr %arrayidx83, align 8
+  %arrayidx84 = getelementptr ptr, ptr %18, i64 %i77.0365
+  store ptr %63, ptr %arrayidx84, align 8
+  %RESULT = getelementptr %struct.Record, ptr %8, i64 %i77.0365, i32 5
+  %64 = load i64, ptr %RESULT, align 8
+  %cmp85 = icmp slt i64 %64, 0
+  br i1 %cmp85, label %cleanup100, label %lor.lhs.false86
 
-land.end82:
-  %conv293 = zext i32 %call75 to i64
+lor.lhs.false86:
+  %add89 = add i64 %64, %9
+  %arrayidx90 = getelementptr ptr, ptr %17, i64 %add89
+  %65 = load ptr, ptr %arrayidx90, align 8
+  %cmp91.not = icmp eq ptr %63, %65
+  br i1 %cmp91.not, label %if.end93, label %cleanup100
+
+if.end93:
+  %NBYTES95 = getelementptr %struct.Record, ptr %8, i64 %i77.0365, i32 3
+  %66 = load i64, ptr %NBYTES95, align 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %copy.0364, ptr %63, i64 %66, i1 false)
+  store ptr %copy.0364, ptr %arrayidx84, align 8
+  %67 = load i64, ptr %NBYTES95, align 8
+  %sub99 = add i64 %67, 15
+  %and = and i64 %sub99, -16
+  %add.ptr = getelementptr i8, ptr %copy.0364, i64 %and
+  br label %cleanup100
+
+cleanup100:
+  %copy.1 = phi ptr [ %add.ptr, %if.end93 ], [ %copy.0364, %lor.lhs.false86 ], [ %copy.0364, %for.body81 ]
+  %inc104 = add nuw nsw i64 %i77.0365, 1
+  %exitcond376.not = icmp eq i64 %inc104, %9
+  br i1 %exitcond376.not, label %for.cond.cleanup80, label %for.body81
+
+if.then110:
+  %cmp111 = icmp sgt i32 %call108, 0
+  br i1 %cmp111, label %land.end115, label %land.end115.thread
+
+land.end115.thread:
+  %TEXTS348 = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 5
+  %68 = load i64, ptr %TEXTS348, align 8
+  %69 = inttoptr i64 %68 to ptr
+  br label %cleanup144.thread
+
+land.end115:
+  %conv352 = zext i32 %call108 to i64
   %CHECKS = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 4
-  %62 = load i64, ptr %CHECKS, align 8
-  %cmp80.not = icmp slt i64 %62, %conv293
+  %70 = load i64, ptr %CHECKS, align 8
+  %cmp113.not = icmp slt i64 %70, %conv352
   %TEXTS = getelementptr inbounds %struct.ProgramWord, ptr %6, i64 0, i32 5
-  %63 = load i64, ptr %TEXTS, align 8
-  %64 = inttoptr i64 %63 to ptr
-  %spec.select319.idx = select i1 %cmp80.not, i64 0, i64 %conv293
-  %spec.select319 = getelementptr i64, ptr %64, i64 %spec.select319.idx
-  %spec.select320 = select i1 %cmp80.not, i32 8, i32 9
-  br label %cleanup111.thread
+  %71 = load i64, ptr %TEXTS, align 8
+  %72 = inttoptr i64 %71 to ptr
+  %spec.select383.idx = select i1 %cmp113.not, i64 0, i64 %conv352
+  %spec.select383 = getelementptr i64, ptr %72, i64 %spec.select383.idx
+  %spec.select384 = select i1 %cmp113.not, i32 8, i32 9
+  br label %cleanup144.thread
 
-cleanup111.thread:
-  %.in = phi ptr [ %61, %land.end82.thread ], [ %spec.select319, %land.end82 ]
-  %65 = phi i32 [ 8, %land.end82.thread ], [ %spec.select320, %land.end82 ]
-  %66 = load i64, ptr %.in, align 8
-  %size.i266 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i265, i64 0, i32 0, i32 0
-  store i64 28, ptr %size.i266, align 8
-  %extension.i267 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i265, i64 0, i32 0, i32 1
-  store ptr null, ptr %extension.i267, align 8
-  %message.i268 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i265, i64 0, i32 1
-  %67 = inttoptr i64 %66 to ptr
-  store ptr %67, ptr %message.i268, align 8
-  %code1.i269 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i265, i64 0, i32 2
-  store i32 %65, ptr %code1.i269, align 8
-  %api.i270 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
-  %68 = load ptr, ptr %api.i270, align 8
-  %create_error.i271 = getelementptr inbounds %struct.Api, ptr %68, i64 0, i32 3
-  %69 = load ptr, ptr %create_error.i271, align 8
-  %call.i272 = call ptr %69(ptr %arguments.i265)
+cleanup144.thread:
+  %.in = phi ptr [ %69, %land.end115.thread ], [ %spec.select383, %land.end115 ]
+  %73 = phi i32 [ 8, %land.end115.thread ], [ %spec.select384, %land.end115 ]
+  %74 = load i64, ptr %.in, align 8
+  %size.i325 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i324, i64 0, i32 0, i32 0
+  store i64 28, ptr %size.i325, align 8
+  %extension.i326 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i324, i64 0, i32 0, i32 1
+  store ptr null, ptr %extension.i326, align 8
+  %message.i327 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i324, i64 0, i32 1
+  %75 = inttoptr i64 %74 to ptr
+  store ptr %75, ptr %message.i327, align 8
+  %code1.i328 = getelementptr inbounds %struct.ErrorArguments, ptr %arguments.i324, i64 0, i32 2
+  store i32 %73, ptr %code1.i328, align 8
+  %api.i329 = getelementptr inbounds %struct.Frame, ptr %frame, i64 0, i32 2
+  %76 = load ptr, ptr %api.i329, align 8
+  %create_error.i330 = getelementptr inbounds %struct.Api, ptr %76, i64 0, i32 3
+  %77 = load ptr, ptr %create_error.i330, align 8
+  %call.i331 = call ptr %77(ptr %arguments.i324)
   br label %return
 
-for.body103:
-  %i98.0305 = phi i64 [ %inc108, %for.body103 ], [ 0, %for.cond99.preheader ]
-  %arrayidx104 = getelementptr i64, ptr %18, i64 %i98.0305
-  %70 = load i64, ptr %arrayidx104, align 8
-  %arrayidx105 = getelementptr ptr, ptr %17, i64 %i98.0305
-  %71 = load ptr, ptr %arrayidx105, align 8
-  %add.ptr106 = getelementptr i8, ptr %71, i64 %70
-  store ptr %add.ptr106, ptr %arrayidx105, align 8
-  %inc108 = add nuw nsw i64 %i98.0305, 1
-  %exitcond313.not = icmp eq i64 %inc108, %add
-  br i1 %exitcond313.not, label %for.cond71, label %for.body103
+for.body136:
+  %i131.0368 = phi i64 [ %inc141, %for.body136 ], [ 0, %for.cond132.preheader ]
+  %arrayidx137 = getelementptr i64, ptr %21, i64 %i131.0368
+  %78 = load i64, ptr %arrayidx137, align 8
+  %arrayidx138 = getelementptr ptr, ptr %17, i64 %i131.0368
+  %79 = load ptr, ptr %arrayidx138, align 8
+  %add.ptr139 = getelementptr i8, ptr %79, i64 %78
+  store ptr %add.ptr139, ptr %arrayidx138, align 8
+  %inc141 = add nuw nsw i64 %i131.0368, 1
+  %exitcond377.not = icmp eq i64 %inc141, %add
+  br i1 %exitcond377.not, label %for.cond73, label %for.body136
 
 return:
-  %retval.10 = phi ptr [ null, %if.then ], [ %call.i, %if.then10 ], [ %call.i218, %if.then19 ], [ %retval.1.ph, %cleanup67 ], [ %call.i272, %cleanup111.thread ], [ null, %for.end ], [ null, %for.cond71 ]
+  %retval.10 = phi ptr [ null, %if.then ], [ %call.i, %if.then10 ], [ %call.i277, %if.then21 ], [ %retval.1.ph, %cleanup69 ], [ %call.i331, %cleanup144.thread ], [ null, %for.end ], [ null, %for.cond73 ]
   ret ptr %retval.10
 }
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

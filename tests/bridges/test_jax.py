@@ -456,6 +456,73 @@ def test_the_handler_refuses_buffers_that_do_not_fit() -> None:
             call(result, *arrays)
 
 
+def turning(count: int, *, first: bool, dtype: Any = sg.float64) -> Any:
+    """A step of ``count`` leaves, each of which moves the next one, with a parameter before or behind them."""
+    with sg.Graph() as graph:
+        rate, x = sg.placeholder((), dtype, name="rate"), sg.placeholder((), dtype, name="x")
+        leaves = [sg.placeholder((), dtype) for _ in range(count)]
+        moved = [a + rate * leaves[n - 1] for n, a in enumerate(leaves)]
+        feeds = [rate, *leaves, x] if first else [*leaves, x, rate]
+        return wrap(sg.Session(graph).compile((moved, moved[0] - leaves[-1] + x), feeds))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_loop_copies_no_leaf_of_its_carry(first: bool, dtype: Any) -> None:
+    """Results lie where the feeds were, which the program reads after it has written some of them."""
+    count, xs = 24, np.linspace(0.0, 1.0, 30).astype(dtype)
+    ours = turning(count, first=first, dtype=dtype)
+
+    def body(leaves: Any, x: Any) -> Any:
+        return ours(dtype(0.1), *leaves, x) if first else ours(*leaves, x, dtype(0.1))
+
+    def body_of_jax(leaves: Any, x: Any) -> Any:
+        moved = [a + dtype(0.1) * leaves[n - 1] for n, a in enumerate(leaves)]
+        return moved, moved[0] - leaves[-1] + x
+
+    begun = [jnp.asarray(0.1 * n, dtype) for n in range(count)]
+    compiled = jax.jit(lambda c, xs: jax.lax.scan(body, c, xs)).lower(begun, xs).compile()
+    turn = next(text for text in compiled.as_text().split("\n\n") if "custom-call" in text)
+    assert turn.count(" copy(") < 5
+    got, want = compiled(begun, xs), jax.lax.scan(body_of_jax, begun, xs)
+    same(got, want, 1e-12 if dtype is np.float64 else 1e-5)
+    batch = [jnp.stack([a, a + 1, a - 2]) for a in begun]  # of each leaf at once
+    each = jax.vmap(lambda c: jax.lax.scan(body, c, xs)[0])(batch)
+    same(each, jax.vmap(lambda c: jax.lax.scan(body_of_jax, c, xs)[0])(batch), 1e-12 if dtype is np.float64 else 1e-5)
+
+
+def test_feeds_that_results_lie_in_may_be_read_later() -> None:
+    ours = turning(3, first=True)
+    at = [jnp.asarray(float(n)) for n in range(1, 4)]
+
+    def used(*leaves: Any) -> Any:
+        moved, y = ours(0.1, *leaves, 0.5)
+        again, _ = ours(0.1, *moved, 0.5)
+        return [a + b + c for a, b, c in zip(leaves, moved, again, strict=True)], y
+
+    plain = [a + 0.1 * at[n - 1] for n, a in enumerate(at)]
+    twice = [a + 0.1 * plain[n - 1] for n, a in enumerate(plain)]
+    want = [a + b + c for a, b, c in zip(at, plain, twice, strict=True)], plain[0] - at[-1] + 0.5
+    same(jax.jit(used)(*at), want)
+    same(jax.jit(used, donate_argnums=(0, 1, 2))(*[a + 0.0 for a in at]), want)
+
+
+def test_pairs_of_feeds_and_results_that_a_loop_carries() -> None:
+    def pairs(function: Any, *shapes: Any) -> dict[int, int]:
+        return xla.in_place(function._program(shapes).derivable)
+
+    assert pairs(turning(5, first=True), *[()] * 7) == {n + 1: n for n in range(6)}
+    assert pairs(turning(5, first=False), *[()] * 7) == {n: n for n in range(6)}
+    assert pairs(wave(), (3,), ()) == {0: 0}
+    back = turning(5, first=True)._program(((),) * 7).derivable.pullback((1, 2, 3, 4, 5), (0, 1, 2, 3, 4))
+    assert xla.in_place(back) == {n + 7: n for n in range(5)}  # cotangents alone
+    x = sg.placeholder((200,), sg.float64)
+    assert pairs(wrap(sg.Session().compile(x + 1, x)), (200,)) == {}  # too large to be copied to a stack
+    y = [sg.placeholder((64,), sg.float64) for _ in range(12)]
+    assert pairs(wrap(sg.Session().compile([a + 1 for a in y], y)), *[(64,)] * 12) == {n: n for n in range(8)}
+    assert pairs(wrap(sg.Session().compile(sg.sum(y[0]), y[0])), (64,)) == {}
+
+
 def test_versions_of_the_interface() -> None:
     text = "#define XLA_FFI_API_MAJOR {}\n\n#define XLA_FFI_API_MINOR 7\n"
     assert xla.version(text.format(0)) == (0, 7)
