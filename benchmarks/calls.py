@@ -5,10 +5,11 @@
 Every case computes ``x + 1`` for a float32 array (with several feeds their sum): arrays in, an array out. A case is a
 statement in a loop without a function of its own around it (``timeit``); all take turns, round after round, in one
 process on one processor, and the least time of a case counts. ``out`` writes into a given array, ``fresh`` returns a
-new one, ``held`` does so while the caller keeps the one before. The first table has small arrays (``--elements``),
-where nothing but the call is measured; the second has large ones, where a result needs memory. The last table has a
-tape of ``sum(tanh(x @ a) @ b)`` for a few numbers: ``step`` forgets the gradients, goes forward, backward twice, and
-reads a gradient; PyTorch is eager.
+new one, ``held`` does so while the caller keeps the one before; ``loaded`` is the program exported and loaded
+(``sg.load``), also as a step that changes a variable, and with its result in a dict. The first table has small arrays
+(``--elements``), where nothing but the call is measured; the second has large ones, where a result needs memory. The
+last table has a tape of ``sum(tanh(x @ a) @ b)`` for a few numbers: ``step`` forgets the gradients, goes forward,
+backward twice, and reads a gradient; PyTorch is eager.
 
 Goes out: tables in Markdown, nanoseconds and microseconds, and what a case costs over the same work with ``out``.
 """
@@ -20,6 +21,7 @@ import importlib.util
 import json
 import os
 import sys
+import tempfile
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -92,9 +94,33 @@ def ours(elements: int, *, small: bool) -> list[Case]:
             "step of a list": "step(listed)",
             "step of a strided array": "step(strided)",
         }
+        names |= loaded(x)
+        statements |= {
+            "loaded, out": "one(x, out=out)",
+            "loaded, fresh": "one(x)",
+            "loaded of a list": "one(listed)",
+            "loaded step of a variable": "moved(x)[0]",
+            "loaded, in a dict": "named(x)['y']",
+        }
         if "tensor" in names:
             statements |= {"step of a torch tensor, out": "step(tensor, out=written)"}
     return [Case("staticgrad", name, statement, names) for name, statement in statements.items()]
+
+
+def loaded(x: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Programs that were exported and loaded, by their names in statements."""
+    import staticgrad as sg
+
+    with sg.Graph() as graph, tempfile.TemporaryDirectory() as folder:
+        feed, w = sg.placeholder(x.shape), sg.Variable(np.zeros_like(x))
+        session = sg.Session(graph, num_threads=1)
+        y = feed + 1.0
+        fetches = {"one": y, "moved": [y, sg.assign(w, w + feed)], "named": {"y": y}}
+        for name, fetched in fetches.items():
+            exe = session.compile(fetched, feed)
+            exe(x)
+            exe.export(Path(folder) / name, format="program")
+        return {name: sg.load(Path(folder) / name) for name in fetches}
 
 
 def numpys(elements: int) -> list[Case]:

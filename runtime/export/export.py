@@ -234,10 +234,11 @@ def _shared_library(content: bytes) -> bytes:
 def _write_program(path: Path, made: Sequence[ExportedPrograms]) -> ExportReport:
     from staticgrad.compiler.native.link import link
     from staticgrad.runtime.export import program_file
+    from staticgrad.runtime.parts.entry import entry_image
 
     linked = {one.target.name: one.linked() for one in made}
     images = {target: link(one.object) for target, one in linked.items()}
-    content = program_file.to_bytes(made[0].interface, images, made[0].initial)
+    content = program_file.to_bytes(made[0].interface, images, made[0].initial, entry_image())
     digest = program_file.write(path, content)
     largest = max(linked.values(), key=lambda one: one.code_bytes)
     return ExportReport((path,), made[0].interface, largest.code_bytes, largest.constant_bytes, digest)

@@ -52,6 +52,7 @@ class StateLayout:
     nbytes: int = 0
 
 
+EXTREMES = 16  # bytes: the smallest and the largest index that a check of bounds has found
 CHECK_KINDS = ("bounds", "assertion", "numerics")
 
 
@@ -86,6 +87,7 @@ class Entry:
             take turns.
         threads: how many may share its work, 0 where it has no function for that.
         stack_bytes: that a call takes at most, without what the caller's threads take; 0 where that is not known.
+        is_brief: whether it takes so little time that a caller may keep other threads waiting meanwhile.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Entry:
     writes_state: bool = True
     threads: int = 0
     stack_bytes: int = 0
+    is_brief: bool = False
 
 
 @frozen
@@ -146,6 +149,7 @@ def to_plain(interface: ExportInterface) -> dict[str, Any]:
                 "uses_state": entry.uses_state,
                 "writes_state": entry.writes_state,
                 "threads": entry.threads,
+                "brief": entry.is_brief,
             }
             for entry in interface.entries
         ],
@@ -195,6 +199,7 @@ def _entry(data: Any) -> Entry:
         _field(data, "name", str), _field(data, "signature", str), feeds, results, structure,
         _count(data, "workspace"), tuple(map(_check, _field(data, "checks", list))), _field(data, "uses_state", bool),
         _field(data, "writes_state", bool), _count(data, "threads"), _count(data, "stack") if "stack" in data else 0,
+        _field(data, "brief", bool) if "brief" in data else False,
     )  # fmt: skip
 
 

@@ -1,47 +1,37 @@
 """A loaded program: entries that are called with arrays, and the state that they share. NumPy is all that it needs.
 
 Input: a file of ``program_file``. Output: a ``LoadedProgram``. Its code is mapped once and shared by all copies; each
-copy is an instance with a state of its own. A call takes a frame (tables of addresses, workspace) from a pool, so that
-several threads may call; those of entries that write the state take turns. While the code runs, the GIL is released.
+copy is an instance with a state of its own. Several threads may call (``calls``); those of entries that write the state
+take turns. While the code runs, the GIL is released, unless it takes a few microseconds.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
-from staticgrad.base import config, files
+from staticgrad.base import files
 from staticgrad.base.addresses import aligned_empty, data_address
 from staticgrad.base.boundary import boundary, end_at_user
-from staticgrad.base.errors import (
-    BoundsError,
-    FeedError,
-    FetchError,
-    FormatError,
-    NumericsError,
-    StaticGradError,
-    out_of_range,
-)
+from staticgrad.base.errors import FetchError, FormatError, StaticGradError
 from staticgrad.base.tables import byte_text
 from staticgrad.base.types import integer, sizes
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.export import program_file
-from staticgrad.runtime.export.interface import Entry, NamedType, StateLayout
-from staticgrad.runtime.export.program_file import EXTREMES, ProgramFile
+from staticgrad.runtime.export.calls import EntryCalls, EntryCode
+from staticgrad.runtime.export.interface import EXTREMES, NamedType, StateLayout
+from staticgrad.runtime.export.program_file import ProgramFile
 from staticgrad.runtime.export.sharing import StateLock
 from staticgrad.runtime.files import checkpoint_file
-from staticgrad.runtime.running.binding import Argument, as_array, check_out
-from staticgrad.runtime.running.fetches import filled, flatten_like, packer
+from staticgrad.runtime.parts import vectorcall
+from staticgrad.runtime.running.binding import Argument, as_array
 
-_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
-_BYTE, _ARRAY = np.dtype(np.uint8), np.ndarray
+_BYTE = np.dtype(np.uint8)
 
 
 def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedProgram:
@@ -74,68 +64,6 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedPr
 # -- code, shared by copies -------------------------------------------------------------------------------------------
 
 
-class ProgramFrame:
-    """The memory of one call in flight: the addresses of its arrays, and its workspace."""
-
-    __slots__ = ("addresses", "inputs", "outputs", "workspace")
-
-    def __init__(self, feeds: int, results: int, workspace_bytes: int) -> None:
-        self.inputs: Any = (ctypes.c_void_p * feeds)()
-        self.outputs: Any = (ctypes.c_void_p * results)()
-        self.workspace = aligned_empty((workspace_bytes,), _BYTE)
-        places = ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), data_address(self.workspace)
-        self.addresses: tuple[int, int, int] = places
-
-
-class EntryCode:
-    """An entry's function and what its calls need, made once."""
-
-    def __init__(self, entry: Entry, address: int) -> None:
-        self.entry = entry
-        self.uses_state, self.writes_state = entry.uses_state, entry.writes_state
-        self.function: Callable[[int, int, int, int], int] = _FUNCTION(address)
-        self.feeds = [Argument(x.name, x.type) for x in entry.feeds]
-        self.ready = tuple((x.dtype, sizes(x.shape)) for x in self.feeds)  # arrays of these are read as they are
-        self.results = [Argument(x.name, x.type) for x in entry.results]
-        self.fetches = _nest(entry.structure, self.results)
-        self.pack = packer(self.fetches)
-        self.fresh = [functools.partial(np.empty, sizes(x.shape), x.dtype) for x in self.results]
-        self.frames: deque[ProgramFrame] = deque()
-        self.most_idle = config.available_cores()
-
-    def new_frame(self) -> ProgramFrame:
-        return ProgramFrame(len(self.feeds), len(self.results), self.entry.workspace_bytes)
-
-    def error(self, status: int, workspace: Array) -> StaticGradError:
-        """The exception of a call that ended with a status other than 0."""
-        if not 0 < status <= len(self.entry.checks):
-            return StaticGradError(f"{self.entry.name}: the program ended with the unknown status {status}")
-        check = self.entry.checks[status - 1]
-        declared = f"\n  declared at {check.source}" if check.source else ""
-        if check.kind == "bounds":
-            low, high = workspace[check.offset : check.offset + EXTREMES].copy().view(np.int64).tolist()
-            return BoundsError(out_of_range(check.message, check.size, low, high, check.wraps) + declared)
-        if check.kind == "numerics":
-            return NumericsError(check.message + declared)
-        return StaticGradError(f"assertion failed: {check.message}{declared}")
-
-
-def _nest(structure: Any, leaves: Sequence[Argument]) -> Any:
-    """The nest of fetches that an interface describes, of arguments."""
-    match structure:
-        case None:
-            return None
-        case int():
-            return leaves[structure]
-        case ["list", *parts]:
-            return [_nest(part, leaves) for part in parts]
-        case ["tuple", *parts]:
-            return tuple([_nest(part, leaves) for part in parts])
-        case [_, keys, *parts]:
-            return {key: _nest(part, leaves) for key, part in zip(keys, parts, strict=True)}
-    raise FormatError("no nest of results")
-
-
 class MappedCode(Protocol):
     """Code in memory, which lives as long as this does."""
 
@@ -152,6 +80,7 @@ class ProgramCode:
         if image is None:
             self.target, image = program_file.load_image(file, name)
         self.image = image  # functions live as long as that
+        self.runtime = program_file.load_runtime(file)
         self.entries = {entry.name: EntryCode(entry, image.address(entry.name)) for entry in file.interface.entries}
 
     @property
@@ -197,13 +126,14 @@ def _instance(data: bytes, content: bytes) -> ProgramInstance:
 # -- what users hold --------------------------------------------------------------------------------------------------
 
 
-class LoadedEntry:
+class LoadedEntry(vectorcall.Forwarding):
     """A function of a loaded program. ``entry(*arrays)`` runs it; ``entry(*arrays, out=nest)`` writes results into
     given arrays.
 
     Arrays are given in the order of ``feeds`` and converted as those of an executable are. Results come back in the
     nest of the fetches that were exported, None in the place of ops, in fresh arrays. May be called from several
-    threads; entries that write the state take turns.
+    threads; entries that write the state take turns. ``entry(…)`` is, where possible, a function in machine code that
+    the file carries (``runtime.export.calls``).
 
     Raises:
         FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
@@ -211,12 +141,18 @@ class LoadedEntry:
         StaticGradError: (when called) a check of the program failed; the state is as it was.
     """
 
-    __slots__ = ("_code", "_instance")
+    __slots__ = ("__call__", "__weakref__", "_calls", "_code", "_instance")
 
     def __init__(self, instance: ProgramInstance, name: str) -> None:
         """Entries are made by the program that has them."""
         self._instance = instance
         self._code = instance.code.entries[name]
+        self._calls = EntryCalls(self._code, instance.lock, instance.address, instance)
+        runtime = instance.code.runtime
+        function = None if runtime is None else self._calls.fast(runtime)
+        self.__call__: Callable[..., Any] = self._calls.run if function is None else function
+        if runtime is not None and function is not None:
+            vectorcall.start(self, runtime.forward, _ENTRY_SLOT)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LoadedEntry, (self._instance, self.name)
@@ -242,79 +178,6 @@ class LoadedEntry:
         )
         return f"<{type(self).__name__} {self.name}({given}) -> {found or None}>"
 
-    def __call__(self, *values: Any, out: Any = None) -> Any:
-        code = self._code
-        try:
-            if len(values) != len(code.ready):
-                raise self._wrong_number(values)
-            if out is not None:
-                return self._call_into(out, list(map(as_array, code.feeds, values)))
-            for value, (dtype, shape) in zip(values, code.ready):
-                if type(value) is not _ARRAY or value.dtype is not dtype or value.shape != shape:
-                    break
-                if not value.flags.carray:
-                    break
-            else:
-                return code.pack(self._run(values, [make() for make in code.fresh]))
-            arrays = list(map(as_array, code.feeds, values))
-            return code.pack(self._run(arrays, [make() for make in code.fresh]))
-        except Exception as error:
-            end_at_user(error)
-            raise
-
-    def _call_into(self, out: Any, arrays: Sequence[Array]) -> Any:
-        code = self._code
-        outs = flatten_like(code.fetches, out, "out")
-        check_out(outs, [x.type for x in code.results], code.results, arrays)
-        results = [make() if given is None else given for make, given in zip(code.fresh, outs, strict=True)]
-        return filled(code.fetches, out, iter(self._run(arrays, results)))
-
-    def _run(self, arrays: Sequence[Array], results: list[Array]) -> list[Array]:
-        """Call the function with arrays that it can read and write; returns ``results``."""
-        code = self._code
-        try:
-            frame = code.frames.pop()
-        except IndexError:
-            frame = code.new_frame()
-        try:
-            inputs, outputs = frame.inputs, frame.outputs
-            for place, array in enumerate(arrays):
-                inputs[place] = data_address(array)
-            for place, array in enumerate(results):
-                outputs[place] = data_address(array)
-            ins, outs, workspace = frame.addresses
-            if not code.uses_state:
-                status = code.function(ins, outs, workspace, 0)
-            elif code.writes_state:
-                lock = self._instance.lock
-                with lock.writers:
-                    lock.begin_writing()
-                    try:
-                        status = code.function(ins, outs, workspace, self._instance.address)
-                    finally:
-                        lock.end_writing()
-            else:
-                lock = self._instance.lock
-                try:
-                    lock.begin_reading(frame)
-                    status = code.function(ins, outs, workspace, self._instance.address)
-                finally:
-                    lock.end_reading(frame)
-            if status:
-                raise code.error(status, frame.workspace)
-        finally:
-            if len(code.frames) < code.most_idle:
-                code.frames.append(frame)
-        return results
-
-    def _wrong_number(self, values: Sequence[Any]) -> FeedError:
-        names = ", ".join(x.name for x in self._code.feeds)
-        in_order = f"it is called with arrays in the order of its feeds, {self.name}({names})"
-        if len(values) == 1 and isinstance(values[0], Mapping):
-            return FeedError(f"expected arrays, actual a dict: {in_order}")
-        quoted = ", ".join(repr(x.name) for x in self._code.feeds) or "none"
-        return FeedError(f"expected {len(self._code.ready)} arrays (for {quoted}), actual {len(values)}: {in_order}")
-
 
 def run_ready(
     entry: LoadedEntry, arrays: Sequence[Array], results: list[Array], random: tuple[int, int] | None = None
@@ -327,7 +190,7 @@ def run_ready(
     words = entry._instance.random
     if random is not None and words is not None:
         words[:] = _signed(random[0]), random[1]
-    entry._run(arrays, results)
+    entry._calls.run_ready(arrays, results)
 
 
 def renewed(entry: LoadedEntry) -> LoadedEntry:
@@ -335,7 +198,10 @@ def renewed(entry: LoadedEntry) -> LoadedEntry:
     return LoadedEntry(ProgramInstance(entry._instance.code, entry._instance.content()), entry.name)
 
 
-class LoadedProgram:
+_ENTRY_SLOT = vectorcall.enable(LoadedEntry)
+
+
+class LoadedProgram(vectorcall.Forwarding):
     """A program that ``sg.load`` gives: its entries by their names, and the state that they share.
 
     ``program["train_step"]`` or ``program.train_step`` is an entry, ``program(*arrays)`` runs the only one of a program
@@ -343,13 +209,19 @@ class LoadedProgram:
     along. What unpickling runs is the pickle's: take none from those whose program you would not run.
     """
 
-    __slots__ = ("__weakref__", "_entries", "_instance", "_only")
+    __slots__ = ("__call__", "__weakref__", "_entries", "_instance")
 
     def __init__(self, instance: ProgramInstance) -> None:
         """Programs are made by ``sg.load``."""
         self._instance = instance
         self._entries = {name: LoadedEntry(instance, name) for name in instance.code.entries}
-        self._only = next(iter(self._entries.values())) if len(self._entries) == 1 else None
+        names = ", ".join(self._entries)
+        first, runtime = next(iter(self._entries.values())), instance.code.runtime
+        self.__call__: Callable[..., Any] = functools.partial(_refuse, names)
+        if len(self._entries) == 1:
+            self.__call__ = first.__call__
+        if runtime is not None:
+            vectorcall.start(self, runtime.forward, _PROGRAM_SLOT)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LoadedProgram, (self._instance,)
@@ -396,11 +268,6 @@ class LoadedProgram:
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self._entries})
-
-    def __call__(self, *values: Any, out: Any = None) -> Any:
-        if self._only is None:
-            raise FetchError(f"a program of several entries is called by one of them: {', '.join(self._entries)}")
-        return self._only(*values, out=out)
 
     def __repr__(self) -> str:
         size = self._instance.code.layout.nbytes
@@ -523,6 +390,18 @@ class LoadedProgram:
                 array[...] = values[name]
             if instance.random is not None and random is not None:
                 instance.random[:] = _signed(random[0]), random[1]
+
+
+_PROGRAM_SLOT = vectorcall.enable(LoadedProgram)
+
+
+def _refuse(names: str, *values: Any, out: Any = None) -> Any:
+    """The function that a call of a program of several entries comes to."""
+    try:
+        raise FetchError(f"a program of several entries is called by one of them: {names}")
+    except FetchError as error:
+        end_at_user(error)
+        raise
 
 
 def _signed(seed: int) -> int:

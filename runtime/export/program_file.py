@@ -4,12 +4,14 @@
     prefix  ::= magic (8 bytes), SHA-256 of all that follows it (32 bytes), length of the file (8), version (4),
                 length of the header (4); numbers have the lowest byte first
     header  ::= { "staticgrad": who wrote it, "system", "byte_order", "page_bytes", "pointer_bytes",
-                  "interface": { … }, "state": [begin, end], "images": [ { "target", "arch", "needs", "section" }, … ] }
+                  "interface": { … }, "state": [begin, end], "images": [ { "target", "arch", "needs", "section" }, … ],
+                  "caller": { "head", "section" } }
     section ::= the state | an image as plain data
 
 Sections follow each other in the order of the header, from its end to the end of the file. Images come with the widest
-target first; ``needs`` are features of processors by LLVM's names. Later versions keep the prefix, and say in the
-header who wrote them.
+target first; ``needs`` are features of processors by LLVM's names. The caller, which may be left out, is the image by
+which Python calls entries (``runtime.parts.entry``), for interpreters whose objects have a head of so many bytes. Later
+versions keep the prefix, and say in the header who wrote them.
 
 A program is code that runs with the rights of who loads it. ``read`` refuses files that another user may have written;
 ``parse`` takes nothing of a file for granted, executes nothing, and refuses what is damaged whole.
@@ -36,12 +38,13 @@ from staticgrad.base.errors import FormatError
 from staticgrad.base.files import WRITABLE, read_regular, replace
 from staticgrad.base.frozen import frozen
 from staticgrad.base.image import CodeImage, ImageError, LoadedImage
-from staticgrad.runtime.export.interface import ExportInterface, from_plain, to_plain
+from staticgrad.runtime.export.interface import EXTREMES, ExportInterface, from_plain, to_plain
 from staticgrad.runtime.files.tensorfile import json_of
+from staticgrad.runtime.parts.descriptors import EntryRuntime, layout_is_known
+from staticgrad.runtime.parts.vectorcall import HEAD
 
 MAGIC = b"\x89SGP\r\n\x1a\n"  # a copy that changes line ends or drops the eighth bit is told
 VERSION = 1
-EXTREMES = 16  # bytes: the smallest and the largest index that was found
 _DIGEST = struct.Struct("<8s32s")
 _PREFIX = struct.Struct("<8s32sQII")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$@]*", re.ASCII)
@@ -61,7 +64,7 @@ class ImageSection:
 @frozen(eq=False)
 class ProgramFile:
     """A file that is whole; ``writer`` is the version of staticgrad that wrote it, ``images`` have the widest target
-    first."""
+    first, ``caller`` is the head of the objects that the caller's code knows, in bytes, and its place."""
 
     data: bytes
     writer: str
@@ -69,6 +72,7 @@ class ProgramFile:
     interface: ExportInterface
     state: tuple[int, int]
     images: tuple[ImageSection, ...]
+    caller: tuple[int, int, int] | None = None
 
     @property
     def initial(self) -> memoryview:
@@ -84,29 +88,36 @@ def digest_of(data: bytes) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def to_bytes(interface: ExportInterface, images: Mapping[str, CodeImage], initial: bytes) -> bytes:
+def to_bytes(
+    interface: ExportInterface, images: Mapping[str, CodeImage], initial: bytes, caller: CodeImage | None = None
+) -> bytes:
     """A file of a program.
 
     Args:
         interface: its entries, all of signature ``"slots"``, and its state.
         images: machine code by the names of targets, with one function an entry, under its name.
         initial: the state as it begins.
+        caller: the machine code by which Python calls entries, for interpreters like this one.
     """
     from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
 
     known = TARGETS | SMALL_TARGETS
     order = sorted(images, key=list(known).index)
-    sections = [bytes(initial), *(plain.dump(image.to_plain(images[name])) for name in order)]
+    callers = [] if caller is None else [caller]
+    code = [*(images[name] for name in order), *callers]
+    sections = [bytes(initial), *(plain.dump(image.to_plain(each)) for each in code)]
     header: dict[str, Any] = {"staticgrad": config.version(), **_platform(), "interface": to_plain(interface)}
     ends = [0]
     for section in sections:
         ends.append(ends[-1] + len(section))
     spans = [list(span) for span in itertools.pairwise(ends)]  # counted from the end of the header
-    header["state"], *code = spans
+    header["state"], *places = spans
     header["images"] = [
         {"target": name, "arch": image.MACHINE, "needs": list(known[name].isa.needs), "section": span}
-        for name, span in zip(order, code, strict=True)
+        for name, span in zip(order, places, strict=False)
     ]
+    if caller is not None:
+        header["caller"] = {"head": HEAD, "section": spans[-1]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     length = _PREFIX.size + len(text) + ends[-1]
     head = _PREFIX.pack(MAGIC, bytes(32), length, VERSION, len(text))
@@ -207,7 +218,7 @@ def parse(data: bytes, name: str) -> ProgramFile:
                 f"{name}: a file of format {version}, which staticgrad {writer} wrote; this staticgrad reads {VERSION}"
             )
         platform = tuple((key, header.get(key)) for key in _platform())
-        state, images = _sections(header, begin, length)
+        state, images, caller = _sections(header, begin, length)
         interface = from_plain(header.get("interface"))
         _check_interface(interface, state)
     except FormatError as error:
@@ -216,7 +227,7 @@ def parse(data: bytes, name: str) -> ProgramFile:
         raise FormatError(f"{name}: the file is damaged: {error}") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: the file is damaged: {error}") from error
-    return ProgramFile(data, writer, platform, interface, state, images)
+    return ProgramFile(data, writer, platform, interface, state, images, caller)
 
 
 def _header(text: str) -> dict[str, Any]:
@@ -233,8 +244,10 @@ def _text(data: Any, key: str) -> str:
     return found
 
 
-def _sections(header: Mapping[str, Any], begin: int, length: int) -> tuple[tuple[int, int], tuple[ImageSection, ...]]:
-    """The places of the state and of the images, which follow each other from ``begin`` to the end."""
+def _sections(
+    header: Mapping[str, Any], begin: int, length: int
+) -> tuple[tuple[int, int], tuple[ImageSection, ...], tuple[int, int, int] | None]:
+    """The places of the state, of the images and of the caller, which follow each other from ``begin`` to the end."""
     images = header.get("images")
     if not isinstance(images, list) or not images:
         raise ValueError("no list of images")
@@ -258,11 +271,17 @@ def _sections(header: Mapping[str, Any], begin: int, length: int) -> tuple[tuple
             raise ValueError("an image that does not say what it needs")
         places = span(item.get("section"))
         known.append(ImageSection(_text(item, "target"), _text(item, "arch"), tuple(needs), *places))
+    caller: tuple[int, int, int] | None = None
+    if "caller" in header:
+        told = header["caller"]
+        if not isinstance(told, dict) or type(told.get("head")) is not int:
+            raise ValueError("a caller that does not say for which interpreters it is")
+        caller = (told["head"], *span(told.get("section")))
     if at != length:
         raise ValueError(f"{length - at} bytes that belong to no section")
     if len({one.target for one in known}) < len(known):
         raise ValueError("a target is there twice")
-    return state, tuple(known)
+    return state, tuple(known), caller
 
 
 def _check_interface(interface: ExportInterface, state: tuple[int, int]) -> None:
@@ -293,11 +312,35 @@ def load_image(file: ProgramFile, name: str) -> tuple[str, LoadedImage]:
         missing = [entry.name for entry in file.interface.entries if entry.name not in exports]
         if missing:
             raise ValueError(f"there is no code of {', '.join(missing)}")
-        if not all(_SYMBOL.fullmatch(symbol) for symbol in made.symbols):
-            raise ValueError("a symbol that no function has")
-        return chosen.target, LoadedImage(made)
+        return chosen.target, _mapped(made)
     except (ValueError, ImageError) as error:
         raise FormatError(f"{name}: the code for {chosen.target} does not load: {error}") from error
+
+
+def _mapped(made: CodeImage) -> LoadedImage:
+    if not all(_SYMBOL.fullmatch(symbol) for symbol in made.symbols):
+        raise ValueError("a symbol that no function has")
+    return LoadedImage(made)
+
+
+_runtimes: dict[bytes, EntryRuntime] = {}  # for ever: functions and objects of Python lead to their code
+
+
+def load_runtime(file: ProgramFile) -> EntryRuntime | None:
+    """What calls of this interpreter need of the caller's code; None where the file has none for it.
+
+    Raises:
+        FormatError: the code is damaged.
+    """
+    if file.caller is None or file.caller[0] != HEAD or not image.loads_here() or not layout_is_known():
+        return None
+    content = file.data[file.caller[1] : file.caller[2]]
+    if content not in _runtimes:
+        try:
+            _runtimes[content] = EntryRuntime(_mapped(image.from_plain(plain.load(content))))
+        except (ValueError, KeyError, ImageError) as error:
+            raise FormatError(f"the code by which entries are called does not load: {error}") from error
+    return _runtimes[content]
 
 
 def _choose(file: ProgramFile, name: str) -> ImageSection:

@@ -33,6 +33,7 @@ from staticgrad.runtime.export.interface import (
 from staticgrad.runtime.export.names import initial_name
 from staticgrad.runtime.export.nests import described_nest
 from staticgrad.runtime.export.options import ExportOptions
+from staticgrad.runtime.running.calling import KEEP_LOCK_BELOW, estimated_seconds
 
 if TYPE_CHECKING:
     from staticgrad.runtime.export.source import ExportSource
@@ -148,6 +149,7 @@ class _Compiled:
             name, self._options.signature, tuple(self.feeds), tuple(self.results), self._structure,
             form.workspace_bytes(self._target) if has_state else 0, checks, has_state and form.uses_state,
             has_state and self._writes, self._options.threads, form.stack_bytes(self._target),
+            not self.interface.polls and estimated_seconds(self.interface) < KEEP_LOCK_BELOW,
         )  # fmt: skip
 
 

@@ -8,6 +8,9 @@ reader pays for no lock. Readers that come while a writer waits let it go first,
 (a signal handler's), for which the writer waits. Whatever a signal handler raises between two steps, no note is left
 behind: it is taken back by who may have made it.
 
+Programs that keep the interpreter while they run are called in machine code and note nothing: no other thread can come
+between. They look at ``gates`` first, words that say whether a thread is noted, and at ``torn``.
+
 In a forked child the notes of other threads are gone; if one of those was writing, the state is torn.
 """
 
@@ -20,30 +23,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
+import numpy as np
+
 from staticgrad.base.errors import StaticGradError
+from staticgrad.runtime.parts.entry_words import DICT_USED
 
 
 class StateLock:
     """See the module's docstring.
 
-        try:
-            lock.begin_reading(note)        with lock.writers:
-            …                                   lock.begin_writing()
-        finally:                                try: …
-            lock.end_reading(note)              finally: lock.end_writing()
+        try:                                with lock.writers:
+            lock.begin_reading(note)            try:
+            …                                       lock.begin_writing(note)
+        finally:                                    …
+            lock.end_reading(note)              finally:
+                                                    lock.end_writing(note)
 
-    A note is any object of the reader's own. ``is_torn`` says that this process was forked while another thread wrote.
+    A note is any object of the reader's or writer's own. ``torn`` has a word that is not 0 where this process was
+    forked while another thread wrote.
     """
 
-    __slots__ = ("__weakref__", "_awaited", "_drained", "_readers", "_written", "is_torn", "writers")
+    __slots__ = ("__weakref__", "_drained", "_readers", "_writers", "is_torn", "torn", "writers")
 
     def __init__(self) -> None:
         self.writers = threading.RLock()
-        self.is_torn = False
+        self.is_torn, self.torn = False, np.zeros(1, np.int64)
         self._readers: dict[object, int] = {}  # threads by notes
+        self._writers: dict[object, bool] = {}  # by notes of writers, one in the other: whether they have begun
         self._drained = threading.Event()
-        self._awaited = self._written = 0  # how many writers, one in the other, wait or write; and write
         _locks.add(self)
+
+    def gates(self, *, writes: bool) -> tuple[int, int]:
+        """The addresses of words that are 0 while a run that holds the interpreter may go on: how many writers are
+        noted and, of a run that writes, how many readers; then null."""
+        readers = id(self._readers) + DICT_USED if writes else 0
+        return id(self._writers) + DICT_USED, readers
 
     def begin_reading(self, note: object) -> None:
         """Keep writers out until ``end_reading``.
@@ -52,7 +66,7 @@ class StateLock:
             StaticGradError: the state is torn.
         """
         self._readers[note] = get_ident()
-        if self._awaited:
+        if self._writers:
             self._wait_for_writers(note)
         if self.is_torn:
             self.check_whole()
@@ -60,7 +74,7 @@ class StateLock:
     def end_reading(self, note: object) -> None:
         """End what ``begin_reading`` began, or would have begun."""
         self._readers.pop(note, None)
-        if self._awaited:
+        if self._writers:
             self._drained.set()
 
     def _wait_for_writers(self, note: object) -> None:
@@ -70,33 +84,28 @@ class StateLock:
         with self.writers:
             self._readers[note] = get_ident()
 
-    def begin_writing(self, *, whole: bool = True) -> None:
+    def begin_writing(self, note: object, *, whole: bool = True) -> None:
         """Wait until no thread reads; the caller holds ``writers``. With ``whole`` a torn state is refused.
 
         Raises:
             StaticGradError: the state is torn, or this thread is in the middle of a run that reads it.
         """
-        self._awaited += 1
-        try:
-            while self._readers:
-                if get_ident() in list(self._readers.values()):
-                    raise StaticGradError(
-                        "the state of a program would be written in the middle of a run that reads it, by the same"
-                        " thread: called from a signal handler? Let the handler note the signal, and write later"
-                    )
-                self._drained.wait()
-                self._drained.clear()
-            if whole and self.is_torn:
-                self.check_whole()
-        except BaseException:
-            self._awaited -= 1
-            raise
-        self._written += 1
+        self._writers[note] = False
+        while self._readers:
+            if get_ident() in list(self._readers.values()):
+                raise StaticGradError(
+                    "the state of a program would be written in the middle of a run that reads it, by the same"
+                    " thread: called from a signal handler? Let the handler note the signal, and write later"
+                )
+            self._drained.wait()
+            self._drained.clear()
+        if whole and self.is_torn:
+            self.check_whole()
+        self._writers[note] = True
 
-    def end_writing(self) -> None:
-        """End what ``begin_writing`` began."""
-        self._written -= 1
-        self._awaited -= 1
+    def end_writing(self, note: object) -> None:
+        """End what ``begin_writing`` began, or would have begun."""
+        self._writers.pop(note, None)
 
     @contextmanager
     def writing(self, *, whole: bool = True) -> Iterator[None]:
@@ -106,13 +115,17 @@ class StateLock:
         Raises:
             StaticGradError: as ``begin_writing``.
         """
+        note = object()
         with self.writers:
-            self.begin_writing(whole=whole)
             try:
+                self.begin_writing(note, whole=whole)
                 yield
-                self.is_torn = False
+                self._tear(False)
             finally:
-                self.end_writing()
+                self.end_writing(note)
+
+    def _tear(self, torn: bool) -> None:
+        self.torn[0] = self.is_torn = torn
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -150,8 +163,8 @@ class StateLock:
             self.writers.release()
             return
         self.writers._at_fork_reinit()  # type: ignore[attr-defined]
-        self.is_torn = self.is_torn or self._written > 0
-        self._awaited = self._written = 0
+        self._tear(self.is_torn or any(self._writers.values()))
+        self._writers.clear()
 
 
 _locks: weakref.WeakSet[StateLock] = weakref.WeakSet()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.runtime.parts.entry_code import EntryMemory, EntryWriter
 from staticgrad.runtime.parts.entry_words import (
+    API,
     DATA,
     DIMS,
     DTYPE,
@@ -13,7 +14,6 @@ from staticgrad.runtime.parts.entry_words import (
     LIST_SIZE,
     NDIM,
     READABLE,
-    TUPLE_ITEM,
     TUPLE_SIZE,
     TYPE,
     WRITABLE,
@@ -113,9 +113,8 @@ class CallArrays:
         """The caller's arrays, where ``out`` is the only keyword and everything in it is exactly right."""
         f = self.f
         self.code.require(self.code.same(f.load("i64", f.offset(self.code.names, TUPLE_SIZE, "i8")), 1))
-        self.code.require(
-            self.code.same(f.load("ptr", f.offset(self.code.names, TUPLE_ITEM, "i8")), self.code.api("out"))
-        )
+        first = f.offset(self.code.names, self.code.at(EntryWord.FIRST_API + API.index("TUPLE_ITEM")), "i8")
+        self.code.require(self.code.same(f.load("ptr", first), self.code.api("out")))
         out = self.code.item(self.code.args, self.code.nargs)
         leaves = self.code.at(EntryWord.LEAVES)
         one, several, known = f.label("one"), f.label("several"), f.label("known")

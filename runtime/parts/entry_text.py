@@ -12,7 +12,7 @@ from staticgrad.compiler.program.slots import INTERRUPTED
 from staticgrad.runtime.parts.entry_arrays import CallArrays, write_apart, write_fits
 from staticgrad.runtime.parts.entry_code import EntryMemory, EntryWriter, call_memory
 from staticgrad.runtime.parts.entry_lock import CallLock
-from staticgrad.runtime.parts.entry_words import DATA, TYPE, EntryWord, Field
+from staticgrad.runtime.parts.entry_words import DATA, LIST_ITEMS, LIST_SIZE, TYPE, EntryWord, Field
 from staticgrad.runtime.parts.machinery import part_text
 from staticgrad.runtime.parts.vectorcall import HEAD, IS_FREE_THREADED, WORD
 from staticgrad.runtime.parts.vectorcall import ObjectWord as Hidden
@@ -26,7 +26,8 @@ def text(target: Target) -> str:
     order.finish()
     _write_enter(module)
     _write_forward(module)
-    return module.text() + part_text(__file__, "foreign", TYPE=TYPE, DATA=DATA)
+    offsets = {"TYPE": TYPE, "DATA": DATA, "LIST_SIZE": LIST_SIZE, "LIST_ITEMS": LIST_ITEMS}
+    return module.text() + part_text(__file__, "foreign", **offsets)
 
 
 def _write_enter(module: IRModule) -> None:
@@ -77,9 +78,10 @@ class _ProgramRun:
         guarded = f.compare("icmp ne", self.code.at(EntryWord.GUARDED), integer(0))
         with f.when(guarded):
             self.lock.take(self.memory.answer)
-        gate = self.code.at(EntryWord.GATE, "ptr")
-        with f.when(self.code.is_there(gate)):
-            self.code.require(self.code.same(f.load("i64", gate), 0), "drop")
+        for word in (EntryWord.GATE, EntryWord.OTHER_GATE):
+            gate = self.code.at(word, "ptr")
+            with f.when(self.code.is_there(gate)):
+                self.code.require(self.code.same(f.load("i64", gate), 0), "drop")
         self._fill_table()
         self._draw()
         with f.when(guarded):
@@ -129,9 +131,8 @@ class _ProgramRun:
 
     def _call_main(self) -> Value:
         f = self.f
-        main, *operands = (
-            self.code.at(word, "ptr") for word in (EntryWord.MAIN, EntryWord.TABLE, EntryWord.ARENA, EntryWord.POOL)
-        )
+        words = EntryWord.MAIN, EntryWord.TABLE, EntryWord.ARENA, EntryWord.POOL, EntryWord.STATE
+        main, *operands = (self.code.at(word, "ptr") for word in words)  # of which a program may take but the first
         passed = ", ".join(map(str, operands))
         short, long, done = f.label("short"), f.label("long"), f.label("ran")
         f.branch_if(self.code.same(self.code.at(EntryWord.RELEASES), 0), short, long)

@@ -7,9 +7,9 @@ from __future__ import annotations
 class EntryWord:
     """The words of a descriptor: addresses, counts, flags."""
 
-    MAIN = 0  # i32 (ptr slots, ptr arena, ptr pool)
-    TABLE = 1  # the slots; what does not change from call to call is filled in
-    ARENA = 2
+    MAIN = 0  # i32 (ptr slots, ptr arena, ptr pool), or of an exported program i32 (ptr in, out, workspace, state)
+    TABLE = 1  # the slots, or in and out; what does not change from call to call is filled in
+    ARENA = 2  # or where out begins in the table
     BUSY = 3
     RELEASES = 4  # whether the program runs without the GIL
     GATE = 5  # address of the session lock's gate where the lock is not taken, or null
@@ -26,7 +26,8 @@ class EntryWord:
     VERSION_ADDRESSES = 16
     SLOW = 17  # Python callables: with the call's arguments; with a status, raises
     FAIL = 18
-    POOL = 19  # the threads that the program may use, or null; of a program that can be interrupted its context
+    POOL = 19  # the threads that the program may use, or null; of a program that can be interrupted its context;
+    # or the workspace
     LOCK = 20  # the session's lock, or null: address of its words, how it is taken, the functions that do
     KIND = 21
     ACQUIRE = 22
@@ -39,13 +40,15 @@ class EntryWord:
     GUARDED = 29  # whether any of the words from LOCK on is set
     WRITING_BEFORE = 30
     NEXT = 31  # where there is no GIL: the words of another frame for calls at the same time, or null
-    FIRST_API = 32
+    OTHER_GATE = 32  # address of another word that has to be 0, or null
+    STATE = 33  # the last argument of an exported program's function
+    FIRST_API = 34
 
 
 API = (
     "PyArray_Type", "PyList_Type", "Py_None", "out", "PyArray_NewFromDescr", "Py_IncRef", "Py_DecRef", "PyList_New",
     "PyList_SetItem", "PyObject_Vectorcall", "PyObject_CallOneArg", "PyLong_FromLong", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory", "known",
+    "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory", "known", "TUPLE_ITEM",
 )  # fmt: skip
 
 
@@ -59,9 +62,10 @@ class Field:
     NBYTES = 4
     HANDLER = 5  # of a large result: the memory handler with which it is made, else null
     ELEMENT = 6  # DLPack's description of the dtype
+    LISTED = 7  # address of memory for the elements of a list that is given, or null
 
 
-RECORD = 7  # words
+RECORD = 8  # words
 
 # offsets in bytes
 TYPE = object.__basicsize__ - 8
@@ -72,6 +76,7 @@ DTYPE = DATA + 40
 FLAGS = DATA + 48
 TUPLE_SIZE = DATA
 TUPLE_ITEM = tuple.__basicsize__  # CPython 3.14 keeps a hash before the items
+DICT_USED = DATA  # how many items it has
 LIST_SIZE = DATA
 LIST_ITEMS = DATA + 8  # the address of the items; after it how many have room
 

@@ -5,6 +5,9 @@
 /* Offsets of the fields of an object, as entry_words.py has them: its type, and what follows its head. */
 FILLED(TYPE);
 FILLED(DATA);
+/* Of a list: how many items it has, and where their addresses are. */
+FILLED(LIST_SIZE);
+FILLED(LIST_ITEMS);
 
 word PyLong_AsLongLongAndOverflow(void *, int *overflow);
 void *PyObject_GetAttr(void *, void *name);
@@ -60,6 +63,42 @@ static void *number_in(void *object, const void *type, word element, void *place
     return NULL;
 }
 
+/* Write the numbers of a list, of as many axes as from ``axis`` on, to memory; its end, or null where they do not fit.
+   Nothing here lets another thread or Python code at the list. What NumPy would round twice, from a whole number to a
+   double and on, is left to it. */
+static char *list_in(void *list, const struct Field *record, word axis, char *place, const struct ForeignWord *known) {
+    enum { EXACT = 1ll << 53 };
+    if (*(void **)((char *)list + NUMBER(TYPE)) != (void *)known->LIST)
+        return NULL;
+    word count = ((const word *)record->DIMS)[axis];
+    if (*(const word *)((char *)list + NUMBER(LIST_SIZE)) != count)
+        return NULL;
+    void *const *items = *(void *const **)((char *)list + NUMBER(LIST_ITEMS));
+    word element = record->ELEMENT;
+    for (word i = 0; i < count; i++) {
+        void *item = items[i];
+        if (axis + 1 < record->NDIM) {
+            place = list_in(item, record, axis + 1, place, known);
+            if (place == NULL)
+                return NULL;
+            continue;
+        }
+        const void *type = *(void **)((char *)item + NUMBER(TYPE));
+        bool is_float = type == (void *)known->FLOAT || type == (void *)known->FLOAT64;
+        if (!is_float && type != (void *)known->INT)
+            return NULL;
+        if (number_in(item, type, element, place, known) == NULL)
+            return NULL;
+        if (!is_float && (element == FLOAT64 || element == FLOAT32)) {
+            double value = element == FLOAT64 ? *(double *)place : *(float *)place;
+            if (value < -(double)EXACT || value > (double)EXACT)
+                return NULL;
+        }
+        place += (element >> 8 & 255) >> 3;
+    }
+    return place;
+}
+
 /* Whether something that was asked of a tensor is False; an exception is none of the caller's. */
 static bool is_false(void *answer, const struct ForeignWord *known) {
     if (answer == NULL) {
@@ -96,6 +135,8 @@ HIDDEN void *data_of(void *object, const struct Field *record, void *number, con
     bool is_number = type == (void *)known->FLOAT || type == (void *)known->FLOAT64 || type == (void *)known->INT;
     if (is_number && !record->NDIM && !writes)
         return number_in(object, type, element, number, known);
+    if (type == (void *)known->LIST && record->LISTED && !writes)
+        return list_in(object, record, 0, (char *)record->LISTED, known) ? (void *)record->LISTED : NULL;
     const Producer *producer = (const void *)&known->PRODUCERS;
     while ((void *)producer->TYPE != type) {
         if (!producer->TYPE)

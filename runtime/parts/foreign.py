@@ -1,10 +1,11 @@
-"""Fed objects that are no arrays of NumPy: numbers of Python, and tensors of other frameworks, read where they lie.
+"""Fed objects that are no arrays of NumPy: numbers of Python, lists of them, and tensors of other frameworks.
 
 The fast entry (``entry``) takes them as it takes arrays: it asks ``data_of``, a function in machine code whose
-text is ``foreign.ll``, for the address of the data. A number is written to a word first. A tensor is described by its
-framework through DLPack's exchange of C structures (dmlc/dlpack, ``DLPackExchangeAPI``, version 1.3), without an object
-of Python in between. Types that have it are learnt when the slow way first meets one (``learn``); what the entry does
-not know goes that way, and ``as_numpy`` gives an array over the same memory where there is a protocol for it.
+text is ``foreign.ll``, for the address of the data. A number is written to a word first, those of a list to memory that
+the entry has for a feed of few bytes. A tensor is read where it lies: its framework describes it through DLPack's
+exchange of C structures (dmlc/dlpack, ``DLPackExchangeAPI``, version 1.3), without an object of Python in between.
+Types that have it are learnt when the slow way first meets one (``learn``); what the entry does not know goes that way,
+and ``as_numpy`` gives an array over the same memory where there is a protocol for it.
 
     known     ::= words (``ForeignWord``), producers, the last of which has a null type
     producer  ::= words (``ProducerWord``)
@@ -55,7 +56,8 @@ class ForeignWord:
     FLOAT64 = 1
     INT = 2
     FALSE = 3
-    PRODUCERS = 4
+    LIST = 4
+    PRODUCERS = 5
 
 
 class ProducerWord:
@@ -86,6 +88,7 @@ def _new_words() -> np.ndarray[Any, np.dtype[np.uint64]]:
     if ctypes.c_double.from_address(id(probe) + object.__basicsize__).value == 0.5:  # where a float has it
         words[ForeignWord.FLOAT64] = id(np.float64)
     words[ForeignWord.FLOAT], words[ForeignWord.INT], words[ForeignWord.FALSE] = id(float), id(int), id(False)
+    words[ForeignWord.LIST] = id(list)
     return words
 
 

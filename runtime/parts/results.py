@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -38,6 +37,7 @@ import numpy as np
 from staticgrad.base.addresses import ALIGNMENT, aligned_empty
 from staticgrad.base.types import Shape, sizes
 from staticgrad.graph.optable import Array
+from staticgrad.runtime.parts.descriptors import SET_HANDLER, numpy_api
 from staticgrad.runtime.parts.machinery import native_part
 
 RECYCLED_FROM = 1 << 16  # bytes: smaller ones the C library recycles by itself
@@ -93,16 +93,6 @@ class _Allocator(ctypes.Structure):
 
 
 _CAPSULE = b"mem_handler"  # the name that NumPy asks for; capsules hold its address
-SET_HANDLER = 304  # PyDataMem_SetHandler in NumPy's table of functions, whose numbers never change
-
-
-def numpy_api(index: int) -> int:
-    """The address of function ``index`` of NumPy's C API."""
-    umath = importlib.import_module("numpy._core._multiarray_umath")
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    functions = get(umath._ARRAY_API, None)
-    return ctypes.c_void_p.from_address(functions + 8 * index).value or 0
 
 
 class Recycler:

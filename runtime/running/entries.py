@@ -18,16 +18,8 @@ from staticgrad.base.addresses import data_address
 from staticgrad.base.errors import StaticGradError
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.binary import Binary
-from staticgrad.runtime.parts.entry import (
-    ArraySpec,
-    Descriptor,
-    EntrySpec,
-    Records,
-    closed,
-    follow,
-    make_entry,
-    open_for,
-)
+from staticgrad.runtime.parts.descriptors import ArraySpec, Descriptor, EntrySpec
+from staticgrad.runtime.parts.entry import Records, closed, follow, make_entry, open_for
 from staticgrad.runtime.parts.entry_words import EntryWord
 from staticgrad.runtime.parts.locks import LockWord
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
@@ -156,7 +148,7 @@ class Entries:
             arena=frame.arena_address,
             pool=calling.pool if context is None else context.address,
             releases=not calling.keeps_lock,
-            gate=data_address(store.lock.words) + 8 * LockWord.GATE if looks else 0,
+            gates=(data_address(store.lock.words) + 8 * LockWord.GATE if looks else 0, 0),
             closed=data_address(store.closed),
             random=data_address(store.random) if arguments.keys else 0,
             key=data_address(frame.key),

@@ -18,7 +18,7 @@ from staticgrad.base.extents import at_sizes, open_sizes
 from staticgrad.base.types import TensorType, sizes
 from staticgrad.compiler.program.slots import CallbackSlot
 from staticgrad.graph.optable import Array
-from staticgrad.runtime.parts.entry import Descriptor
+from staticgrad.runtime.parts.descriptors import Descriptor
 from staticgrad.runtime.parts.interrupts import Context, callback
 from staticgrad.runtime.parts.results import workspace
 from staticgrad.runtime.running.arguments import Arguments

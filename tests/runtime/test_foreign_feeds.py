@@ -11,7 +11,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.runtime.parts import foreign
-from staticgrad.runtime.parts.entry import layout_is_known
+from staticgrad.runtime.parts.descriptors import layout_is_known
+from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
 from staticgrad.runtime.session.calls import Calls
 from staticgrad.runtime.session.executable import Executable
 
@@ -39,6 +40,87 @@ def doubled(shape: tuple[int, ...], dtype: Any) -> Executable:
         exe = sg.Session(graph).compile(x * 2, x)
     exe(np.zeros(shape, x.dtype))
     return exe
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+lists = pytest.mark.skipif(not layout_is_known() or IS_FREE_THREADED, reason="lists are read through Python here")
+LISTS: tuple[tuple[Any, list[Any]], ...] = (
+    (sg.float64, [[1.5, -0.0, 1e308], [float("inf"), 5e-324, np.float64(2.5)]]),
+    (sg.float64, [[1, 2.5, -(2**53)], [2**53, 0, -7]]),
+    (sg.float32, [[1.5, 3.4028234e38, 1e-46], [2**24 + 1, -7, 0.1]]),
+    (sg.float32, [[2**53, 2**30 + 1, -(2**53)], [0, 1, 2]]),
+    (sg.int64, [[0, -1, 2**61], [5, 6, -(2**61)]]),
+    (sg.int32, [[0, -1, 2**30 - 1], [5, 6, -(2**30)]]),
+)
+
+
+@lists
+@pytest.mark.parametrize(("dtype", "numbers"), LISTS)
+def test_lists_are_fed_without_a_detour(dtype: Any, numbers: list[Any], slow_calls: list[int]) -> None:
+    exe, first = doubled((2, 3), dtype), doubled((3,), dtype)
+    slow_calls.clear()
+    got, row = exe(numbers), first(numbers[0])
+    again = exe([numbers[1], numbers[0]])  # what was given before is forgotten
+    assert not slow_calls
+    with np.errstate(over="ignore"):
+        wanted = np.asarray(numbers).astype(dtype) * np.asarray(2, dtype)
+    for result, expected in ((got, wanted), (row, wanted[0]), (again, wanted[::-1])):
+        assert result.dtype == expected.dtype
+        assert result.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "slow"),
+    [
+        (sg.float64, [2**60, 0.5, 1.0], 1), (sg.float32, [2**60, 0.5, 1.0], 1), (sg.float64, [True, 0.5, 1.0], 1),
+        (sg.int64, [True, 2, 3], 1), (sg.float32, [np.float32(0.1), 0.5, 1.0], 1), (sg.float64, (1.0, 2.0, 3.0), 1),
+        (sg.float64, [np.array(1.0), 2.0, 3.0], 1), (sg.bool, [True, False, True], 1),
+        (sg.int8, [1, 2, 3], 1),
+    ],
+)  # fmt: skip
+def test_lists_of_other_things_are_numpys(dtype: Any, given: Any, slow: int, slow_calls: list[int]) -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((3,), dtype)
+        exe = sg.Session(graph).compile(sg.identity(x), x)
+    exe(np.zeros(3, x.dtype))
+    slow_calls.clear()
+    assert exe(given).tobytes() == np.asarray(given).astype(x.dtype).tobytes()
+    assert len(slow_calls) == slow
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "given", "message"),
+    [
+        ((3,), sg.float64, [1.0, 2.0], r"wrong shape\n  expected \(3,\)\n  actual   \(2,\)"),
+        ((3,), sg.float64, [1.0, 2.0, 3.0, 4.0], "wrong shape"), ((3,), sg.float64, [[1.0, 2.0, 3.0]], "wrong shape"),
+        ((2, 2), sg.float64, [1.0, 2.0], "wrong shape"), ((2, 2), sg.float64, [[1.0, 2.0], [3.0]], "feed of 'x'"),
+        ((3,), sg.int64, [1, 2, 2.5], "expected int64"), ((3,), sg.int32, [1, 2, 2**31], "feed of 'x'"),
+        ((3,), sg.float64, [1.0, None, 2.0], "feed of 'x'"), ((3,), sg.float64, [1.0, "2", 2.0], "feed of 'x'"),
+        ((), sg.float64, [1.0], "wrong shape"),
+    ],
+)  # fmt: skip
+def test_lists_that_do_not_fit_are_refused(shape: Any, dtype: Any, given: Any, message: str) -> None:
+    exe = doubled(shape, dtype)
+    for _ in range(2):
+        with pytest.raises(sg.FeedError, match=message):
+            exe(given)
+
+
+@lists
+def test_lists_of_a_range_of_sizes_and_long_ones(slow_calls: list[int]) -> None:
+    n = sg.dim("n")
+    with sg.Graph() as graph:
+        x, y = sg.placeholder((n, 2), sg.float64), sg.placeholder((600,), sg.float64)
+        exe, long = sg.Session(graph).compile(sg.sum(x, 0), x), sg.Session(graph).compile(sg.sum(y), y)
+    for rows in (3, 5, 3, 3):
+        assert exe([[float(row), 1.0] for row in range(rows)]).tolist() == [rows * (rows - 1) / 2, rows]
+    long(np.zeros(600))
+    slow_calls.clear()
+    assert exe([[1.0, 2.0]] * 3).tolist() == [3, 6]
+    assert not slow_calls
+    assert long([1.0] * 600) == 600  # of more bytes than an entry has memory for
+    assert slow_calls == [1]
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

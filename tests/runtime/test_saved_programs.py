@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import itertools
 import json
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -32,7 +34,10 @@ from staticgrad.base.image import LoadedImage
 from staticgrad.compiler.machine.target import TARGETS, runs_here
 from staticgrad.ops.interpreter import bounds_error
 from staticgrad.runtime.export import program_file
+from staticgrad.runtime.export.calls import EntryCalls
 from staticgrad.runtime.export.loaded import LoadedEntry, LoadedProgram, ProgramCode, ProgramInstance
+from staticgrad.runtime.parts.descriptors import layout_is_known
+from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
 
 pytestmark = pytest.mark.skipif(not image.loads_here(), reason="programs are for x86-64 and ELF")
 
@@ -47,21 +52,28 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> LoadedProgram:
-    return sg.load(written(tmp_path / "handmade", handmade.content()))
+@pytest.fixture(params=(True, False), ids=("called", "plain"))
+def called(request: pytest.FixtureRequest) -> bool:
+    """Whether files carry the machine code by which Python calls their entries."""
+    return bool(request.param)
 
 
 @pytest.fixture
-def scale(tmp_path: Path) -> LoadedProgram:
+def program(called: bool, tmp_path: Path) -> LoadedProgram:
+    return sg.load(written(tmp_path / "handmade", handmade.content(called=called)))
+
+
+@pytest.fixture
+def scale(called: bool, tmp_path: Path) -> LoadedProgram:
     """A program of one entry, which is callable."""
-    return sg.load(written(tmp_path / "scale", handmade.content(SCALE)))
+    return sg.load(written(tmp_path / "scale", handmade.content(SCALE, called=called)))
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> LoadedProgram:
+def waiting(called: bool, tmp_path: Path) -> LoadedProgram:
     """A program with entries that run until a flag is set."""
-    return sg.load(written(tmp_path / "waiting", handmade.content(STEP, READ, WAITING, LOOKING, HOLDING)))
+    entries = STEP, READ, WAITING, LOOKING, HOLDING
+    return sg.load(written(tmp_path / "waiting", handmade.content(*entries, called=called)))
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -459,6 +471,151 @@ def test_programs_are_sent_by_joblib(scale: LoadedProgram) -> None:
     assert [int(y[0, 0]) for y in found] == [0, 3, 6, 9]
 
 
+# -- calls in machine code --------------------------------------------------------------------------------------------
+
+
+def is_called(entry: LoadedEntry | LoadedProgram) -> bool:
+    """Whether calls go to a function in machine code first."""
+    return type(entry.__call__).__name__ == "builtin_function_or_method"
+
+
+@pytest.fixture
+def through_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of entries that are called through Python."""
+    seen: list[str] = []
+    run = EntryCalls.run_ready
+
+    def noted(calls: EntryCalls, *arrays: Any) -> Any:
+        seen.append(calls.code.entry.name)
+        return run(calls, *arrays)
+
+    monkeypatch.setattr(EntryCalls, "run_ready", noted)
+    return seen
+
+
+needs_entries = pytest.mark.skipif(not layout_is_known(), reason="this interpreter's objects are not known")
+
+
+@needs_entries
+@pytest.mark.skipif(IS_FREE_THREADED, reason="runs that touch the state note their threads, and lists may change")
+def test_calls_of_a_file_that_carries_its_caller_do_not_go_through_python(
+    tmp_path: Path, through_python: list[str]
+) -> None:
+    program = sg.load(written(tmp_path / "file", handmade.content(called=True)))
+    scale = sg.load(written(tmp_path / "scale", handmade.content(SCALE, called=True)))
+    assert all(map(is_called, (program.read, program.scale, scale)))
+    for given in (np.eye(2), [[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1]]):
+        assert scale(given).tolist() == program.scale(given).tolist() == [[3, 0], [0, 3]]
+    y = np.empty((2, 2))
+    assert scale(np.eye(2), out=y) is y
+    assert program.step(X, 1)[1]["count"] == 1
+    assert program.read().tolist() == [4, 8, 12, 16]
+    copied, sent = program.copy(), pickle.loads(pickle.dumps(program))
+    for other in (copied, sent):
+        assert other.step(X, np.array(1))[0].tolist() == [3, 6, 9, 12]
+    assert program.read().tolist() == [4, 8, 12, 16]  # of its own
+    assert through_python == []
+    assert scale(np.eye(2, dtype=np.float32)).tolist() == [[3, 0], [0, 3]]
+    assert through_python[-1:] == ["scale"]
+
+
+@needs_entries
+@pytest.mark.skipif(IS_FREE_THREADED, reason="runs that touch the state note their threads")
+def test_runs_in_machine_code_look_for_readers_and_writers(waiting: LoadedProgram, through_python: list[str]) -> None:
+    lock = waiting._instance.lock
+    with lock.reading():
+        waiting.read()  # goes on beside readers
+        before = len(through_python)
+        with pytest.raises(sg.StaticGradError, match="in the middle of a run that reads it"):
+            waiting.step(X, 0)
+        assert len(through_python) == before + 1
+    with lock.writing():
+        waiting.read()
+        assert through_python[-1] == "read"
+    through_python.clear()
+    waiting.step(X, 0)
+    waiting.read()
+    assert through_python == ([] if is_called(waiting.read) else ["step", "read"])
+    lock._tear(True)
+    with pytest.raises(sg.StaticGradError, match="was forked while another thread wrote the state"):
+        waiting.read()
+    waiting.reset()
+    assert waiting.read().tolist() == [2, 4, 6, 8]
+
+
+@needs_entries
+def test_an_entry_that_calls_itself_from_a_finalizer_goes_through_python(tmp_path: Path) -> None:
+    """As what a collection of garbage in the middle of a call may do."""
+    scale = sg.load(written(tmp_path / "scale", handmade.content(SCALE, called=True)))
+    found: list[Any] = []
+
+    class Feed:
+        def __dlpack__(self, **_: object) -> Any:
+            found.append(scale(np.eye(2)).tolist())
+            return np.ones((2, 2)).__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    assert scale(Feed()).tolist() == [[3, 3], [3, 3]]
+    assert found == [[[3, 0], [0, 3]]]
+
+
+@needs_entries
+def test_dropped_programs_take_their_states_along(tmp_path: Path) -> None:
+    program = sg.load(written(tmp_path / "file", handmade.content(called=True)))
+    entry = program.read
+    entry()
+    state = weakref.ref(program._instance)
+    gc.disable()
+    try:
+        del program
+        assert entry().tolist() == [2, 4, 6, 8]
+        del entry
+        assert state() is None
+    finally:
+        gc.enable()
+
+
+def test_a_caller_for_other_interpreters_is_left_alone(tmp_path: Path) -> None:
+    content = changed(handmade.content(called=True), lambda header: header["caller"].update(head=24))
+    program = sg.load(written(tmp_path / "file", content))
+    assert not is_called(program.read)
+    assert program.read().tolist() == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("caller", [None, 1, {}, {"head": 16}, {"head": "16", "section": [0, 1]}], ids=repr)
+def test_a_caller_that_is_none_is_refused(caller: Any, tmp_path: Path) -> None:
+    content = changed(handmade.content(called=True), lambda header: header.update(caller=caller))
+    with pytest.raises(sg.FormatError, match="damaged"):
+        sg.load(written(tmp_path / "file", content))
+
+
+@needs_entries
+def test_a_caller_without_its_functions_is_refused(tmp_path: Path) -> None:
+    whole = program_file.to_bytes(
+        handmade.interface(), {"generic": handmade.code()}, handmade.initial(), handmade.code()
+    )
+    with pytest.raises(sg.FormatError, match="the code by which entries are called does not load"):
+        sg.load(written(tmp_path / "file", whole))
+
+
+@needs_entries
+def test_programs_that_take_long_let_other_threads_run(g: sg.Graph, tmp_path: Path) -> None:
+    x, w = sg.placeholder((300, 300), sg.float64), sg.Variable(np.eye(300))
+    brief = sg.placeholder((3,), sg.float64)
+    exported = {
+        "product": sg.Session(g).compile(x @ x, x), "state": sg.Session(g).compile(x @ w, x),
+        "doubled": sg.Session(g).compile(brief * 2, brief),
+    }  # fmt: skip
+    found = {}
+    for name, exe in exported.items():
+        exe.export(tmp_path / name, format="program", name=name)
+        program = sg.load(tmp_path / name)
+        found[name] = program._instance.code.entries[name].entry.is_brief, is_called(program)
+    assert found == {"product": (False, True), "state": (False, False), "doubled": (True, True)}
+
+
 # -- without a compiler -----------------------------------------------------------------------------------------------
 
 BARE = """
@@ -475,6 +632,7 @@ known = {*sys.modules}
 import staticgrad as sg
 program = sg.load(sys.argv[1])
 print(program.step([1, 2, 3, 4], 1), program.read(), *program.state, flush=True)
+print(type(program.read.__call__).__name__, flush=True)
 print(len({*sys.modules} - known), *sorted({*sys.modules} - known), flush=True)
 for values in ((), ([1.0], 0), ([-1, 2, 3, 4], 1), ([1, 2, 3, 4], 5)):
     try:
@@ -488,33 +646,35 @@ assert not any(name.startswith("staticgrad.compiler") for name in sys.modules)
 """
 
 
-def bare(tmp_path: Path, code: str, environment: dict[str, str]) -> list[str]:
-    path = written(tmp_path / "handmade", handmade.content())
+def bare(tmp_path: Path, code: str, environment: dict[str, str], called: bool) -> list[str]:
+    path = written(tmp_path / "handmade", handmade.content(called=called))
     command = [sys.executable, "-c", code, str(path), str(tmp_path / "saved")]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def test_a_program_runs_with_numpy_alone(tmp_path: Path) -> None:
-    called, modules, *errors = bare(tmp_path, BARE.replace("REFUSES_COMPILER", "True"), {})
-    assert called == "[array([2., 4., 6., 8.], dtype=float32), {'count': array(1)}, None] [ 4.  8. 12. 16.] w n"
+def test_a_program_runs_with_numpy_alone(called: bool, tmp_path: Path) -> None:
+    answers, kinds, modules, *errors = bare(tmp_path, BARE.replace("REFUSES_COMPILER", "True"), {}, called)
+    assert kinds == ("builtin_function_or_method" if called else "method")
+    assert answers == "[array([2., 4., 6., 8.], dtype=float32), {'count': array(1)}, None] [ 4.  8. 12. 16.] w n"
     assert errors == ["FeedError", "FeedError", "StaticGradError", "BoundsError"]
     count, *names = modules.split()
     own = [name for name in names if name.startswith("staticgrad")]
-    assert len(own) < 40, own
+    assert len(own) < 45, own
     assert int(count) - len(own) < 40, names
 
 
-def test_a_program_runs_where_there_is_no_compiler(tmp_path: Path) -> None:
+def test_a_program_runs_where_there_is_no_compiler(called: bool, tmp_path: Path) -> None:
     """The packages ``staticgrad`` and ``staticgrad.runtime`` alone, in a folder of their own."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "staticgrad", tmp_path / "there" / "staticgrad", ignore=ignored)
     shutil.copytree(ROOT / "runtime", tmp_path / "there" / "staticgrad" / "runtime", ignore=ignored)
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'there')!r})\n" + BARE.replace("REFUSES_COMPILER", "False")
     code += f"assert sg.__file__.startswith({str(tmp_path)!r})"
-    called, _, *errors = bare(tmp_path, code.replace("import staticgrad as sg", f"{CUT}\nimport staticgrad as sg"), {})
-    assert called.startswith("[array([2., 4., 6., 8.]")
+    code = code.replace("import staticgrad as sg", f"{CUT}\nimport staticgrad as sg")
+    answers, _, _, *errors = bare(tmp_path, code, {}, called)
+    assert answers.startswith("[array([2., 4., 6., 8.]")
     assert len(errors) == 4
 
 
@@ -803,7 +963,7 @@ WAYS = (mutations, forgeries)
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_damaged_files_are_a_format_error(way: Callable[[bytes, random.Random], Iterator[bytes]]) -> None:
-    taken = load_mutations(way(handmade.content(), random.Random(0)), 1000)
+    taken = load_mutations(way(handmade.content(called=way is mutations), random.Random(0)), 1000)
     assert 0 < taken < 700  # some have other machine code or other names, and the right digest
 
 

@@ -19,7 +19,7 @@ from support.concurrency import in_threads
 import staticgrad as sg
 from staticgrad.graph.optable import FUNCTIONS, Array
 from staticgrad.runtime.parts import entry
-from staticgrad.runtime.parts.entry import layout_is_known
+from staticgrad.runtime.parts.descriptors import layout_is_known
 from staticgrad.runtime.running.native import NativeRunner
 
 pytestmark = pytest.mark.usefixtures("backend")

@@ -14,7 +14,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.runtime.parts import vectorcall
-from staticgrad.runtime.parts.entry import forward_address, layout_is_known
+from staticgrad.runtime.parts.descriptors import layout_is_known
+from staticgrad.runtime.parts.entry import forward_address
 from staticgrad.runtime.session import executable
 
 fast = pytest.mark.skipif(not layout_is_known(), reason="this Python has another layout of objects")

@@ -24,6 +24,7 @@ from staticgrad.compiler.native import link
 from staticgrad.compiler.native.codegen import objects
 from staticgrad.runtime.export import program_file
 from staticgrad.runtime.export.interface import Entry, ExportedCheck, ExportInterface, NamedType, layout
+from staticgrad.runtime.parts.entry import entry_image
 
 TEXT = """
 declare ptr @memcpy(ptr, ptr, i64)
@@ -117,12 +118,13 @@ CHECKS = (
 SQUARE = TensorType((2, 2), float64)
 STEP = Entry(
     "step", "slots", (NamedType("x", X), NamedType("i", N)), (NamedType("w", W), NamedType("n", N)),
-    ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True,
+    ["list", 0, ["dict", ["count"], 1], None], 128, CHECKS, True, is_brief=True,
 )  # fmt: skip
-READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True, writes_state=False)
+READ = Entry("read", "slots", (), (NamedType("twice", W),), 0, 0, (), True, writes_state=False, is_brief=True)
 SCALE = Entry(
-    "scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False
-)
+    "scale", "slots", (NamedType("x", SQUARE),), (NamedType("y", SQUARE),), 0, 0, (), False, writes_state=False,
+    is_brief=True,
+)  # fmt: skip
 FLAG = (NamedType("flag", N),)
 WAIT_RESULTS = (NamedType("began", N), NamedType("seen", N))
 WAITING, LOOKING, HOLDING = (
@@ -150,9 +152,10 @@ def interface(*entries: Entry) -> ExportInterface:
     return ExportInterface("handmade", "generic", entries or (STEP, READ, SCALE), LAYOUT)
 
 
-def content(*entries: Entry, targets: tuple[str, ...] = ("generic",)) -> bytes:
-    """The file of a program with these entries, by default the first three."""
-    return program_file.to_bytes(interface(*entries), {name: code(name) for name in targets}, initial())
+def content(*entries: Entry, targets: tuple[str, ...] = ("generic",), called: bool = False) -> bytes:
+    """The file of a program with these entries, by default the first three; ``called`` in machine code, if it is."""
+    caller = entry_image() if called else None
+    return program_file.to_bytes(interface(*entries), {name: code(name) for name in targets}, initial(), caller)
 
 
 if __name__ == "__main__":
