@@ -18,7 +18,7 @@ from support.concurrency import in_threads
 
 import staticgrad as sg
 from staticgrad.graph.optable import FUNCTIONS, Array
-from staticgrad.runtime.parts import entry
+from staticgrad.runtime.parts import descriptors
 from staticgrad.runtime.parts.descriptors import layout_is_known
 from staticgrad.runtime.running.native import NativeRunner
 
@@ -355,10 +355,13 @@ def test_what_is_converted_is_called_in_machine_code(
                 np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("field", ["TYPE", "DATA", "NDIM", "DIMS", "DTYPE", "FLAGS", "TUPLE_ITEM", "LIST_ITEMS"])
+FIELDS = "TYPE", "DATA", "NDIM", "DIMS", "DTYPE", "FLAGS", "TUPLE_ITEM", "LIST_ITEMS", "DICT_USED"
+
+
+@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("moved", [-8, 8])
 def test_another_layout_is_found_out(field: str, moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, field, getattr(entry, field) + moved)
+    monkeypatch.setattr(descriptors, field, getattr(descriptors, field) + moved)
     assert not layout_is_known()
 
 
