@@ -35,7 +35,7 @@ from staticgrad.base.types import sizes
 from staticgrad.graph.optable import Array
 from staticgrad.runtime.export.interface import EXTREMES, Entry
 from staticgrad.runtime.export.sharing import StateLock
-from staticgrad.runtime.parts.descriptors import ArraySpec, EntryRuntime, EntrySpec, entry_of
+from staticgrad.runtime.parts.descriptors import ArraySpec, EntryRuntime, EntrySpec, Nest, entry_of
 from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
 from staticgrad.runtime.running.binding import Argument, as_array, check_out
 from staticgrad.runtime.running.fetches import filled, flatten_like, packer
@@ -201,8 +201,11 @@ class EntryCalls:
         structure, numbers = code.entry.structure, range(len(code.results))
         if structure == 0:
             return self._entry(runtime, numbers, True, self.run)
-        if isinstance(structure, list) and structure[0] == "list" and not any(map(_is_nest, structure[1:])):
-            return self._entry(runtime, structure[1:], False, self.run)
+        match structure:
+            case ["list" | "tuple" as kind, *parts] if not any(map(_is_nest, parts)):
+                return self._entry(runtime, parts, False, self.run, tuple if kind == "tuple" else None)
+            case ["dict", keys, *parts] if not any(map(_is_nest, parts)):
+                return self._entry(runtime, parts, False, self.run, tuple(keys))
         missed = object()
         entry = self._entry(runtime, numbers, False, lambda *values, out=None: missed)
         return None if entry is None else self._packed(entry, missed)
@@ -225,7 +228,12 @@ class EntryCalls:
         return packed
 
     def _entry(
-        self, runtime: EntryRuntime, places: Sequence[int | None], is_single: bool, slow: Callable[..., Any]
+        self,
+        runtime: EntryRuntime,
+        places: Sequence[int | None],
+        is_single: bool,
+        slow: Callable[..., Any],
+        nest: Nest = None,
     ) -> Callable[..., Any] | None:
         """The function in machine code, with a frame of its own; ``places`` has the number of each result, None for an
         op."""
@@ -264,6 +272,7 @@ class EntryCalls:
             fail=fail,
             kept=(self._kept, code, lock, table, workspace),
             state=self._state if code.uses_state else 0,
+            nest=nest,
         )
         made = entry_of(spec, runtime)
         return None if made is None else made[0]

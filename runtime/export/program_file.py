@@ -10,7 +10,7 @@
 
 Sections follow each other in the order of the header, from its end to the end of the file. Images come with the widest
 target first; ``needs`` are features of processors by LLVM's names. The caller, which may be left out, is the image by
-which Python calls entries (``runtime.parts.entry``), for interpreters whose objects have a head of so many bytes. Later
+which Python calls entries (``runtime.parts.entry``), for interpreters whose objects have a head of ``head`` bytes. Later
 versions keep the prefix, and say in the header who wrote them.
 
 A program is code that runs with the rights of who loads it. ``read`` refuses files that another user may have written;
@@ -327,7 +327,7 @@ _runtimes: dict[bytes, EntryRuntime] = {}  # for ever: functions and objects of 
 
 
 def load_runtime(file: ProgramFile) -> EntryRuntime | None:
-    """What calls of this interpreter need of the caller's code; None where the file has none for it.
+    """The objects that calls by this interpreter have in common; None where the file has no code for it.
 
     Raises:
         FormatError: the code is damaged.

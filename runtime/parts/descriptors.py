@@ -24,6 +24,8 @@ from staticgrad.base.types import TensorType, sizes
 from staticgrad.runtime.parts import foreign
 from staticgrad.runtime.parts.entry_words import (
     API,
+    AS_LIST,
+    AS_TUPLE,
     DATA,
     DICT_USED,
     DIMS,
@@ -146,7 +148,7 @@ class EntryRuntime:
         self.definition = MethodDef(b"executable", code.address("enter"), METH_FASTCALL_KEYWORDS, None)
         self.fence: Callable[[], None] = ctypes.CFUNCTYPE(None)(code.address("order"))
         self.forward = code.address("forward")
-        objects = {"PyArray_Type": np.ndarray, "PyList_Type": list, "Py_None": None, "out": _OUT}
+        objects = {"PyArray_Type": np.ndarray, "PyList_Type": list, "PyDict_Type": dict, "Py_None": None, "out": _OUT}
         addresses = {name: id(value) for name, value in objects.items()}
         addresses["PyArray_NewFromDescr"] = numpy_api(NEW_FROM_DESCR)
         addresses["PyDataMem_SetHandler"] = numpy_api(SET_HANDLER)
@@ -158,6 +160,9 @@ class EntryRuntime:
 
 
 # -- making entries ---------------------------------------------------------------------------------------------------
+
+
+Nest = tuple[Any, ...] | type[tuple[Any, ...]] | None  # of several results: the keys of a dict, a tuple, or a list
 
 
 class Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
@@ -208,6 +213,7 @@ class EntrySpec:
     fail: Callable[[int], Any]
     kept: tuple[object, ...]
     state: int = 0
+    nest: Nest = None
 
 
 def entry_of(spec: EntrySpec, runtime: EntryRuntime) -> tuple[Callable[..., Any], Descriptor] | None:
@@ -233,7 +239,8 @@ def entry_of(spec: EntrySpec, runtime: EntryRuntime) -> tuple[Callable[..., Any]
         EntryWord.LOCK: spec.lock, EntryWord.KIND: spec.kind, EntryWord.ACQUIRE: acquire, EntryWord.RELEASE: release,
         EntryWord.WRITING: spec.writing, EntryWord.MARKS: spec.marks, EntryWord.MARK_ADDRESSES: marks.ctypes.data,
         EntryWord.BEGIN: spec.interrupts[0], EntryWord.RAISE: spec.interrupts[1],
-        EntryWord.STATE: spec.state, EntryWord.GUARDED: int(bool(spec.lock or spec.marks or spec.interrupts[0])),
+        EntryWord.STATE: spec.state, EntryWord.NEST: _nest_word(spec.nest),
+        EntryWord.GUARDED: int(bool(spec.lock or spec.marks or spec.interrupts[0])),
     }  # fmt: skip
     for word, value in values.items():
         words[word] = value
@@ -250,6 +257,10 @@ _Words = np.ndarray[Any, np.dtype[np.int64]]
 def _own_dtype(dtype: np.dtype) -> np.dtype:
     """The object that arrays of a dtype have."""
     return np.dtype(dtype.name)
+
+
+def _nest_word(nest: Nest) -> int:
+    return AS_LIST if nest is None else AS_TUPLE if nest is tuple else id(nest)
 
 
 def feed_records(specs: Sequence[ArraySpec]) -> tuple[_Words, object]:

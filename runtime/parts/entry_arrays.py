@@ -6,7 +6,10 @@ from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.runtime.parts.entry_code import EntryMemory, EntryWriter
 from staticgrad.runtime.parts.entry_words import (
     API,
+    AS_LIST,
+    AS_TUPLE,
     DATA,
+    DICT_USED,
     DIMS,
     DTYPE,
     FLAGS,
@@ -20,6 +23,7 @@ from staticgrad.runtime.parts.entry_words import (
     EntryWord,
     Field,
 )
+from staticgrad.runtime.parts.vectorcall import IS_FREE_THREADED
 
 
 def write_fits(module: IRModule) -> str:
@@ -123,6 +127,12 @@ class CallArrays:
         f.store(out, self.memory.objects)
         f.branch(known)
         f.block(several)
+        nest, listed, mapped = self.code.at(EntryWord.NEST), f.label("listed"), f.label("mapped")
+        f.branch_if(f.compare("icmp ugt", nest, integer(AS_TUPLE)), mapped, listed)
+        f.block(mapped)
+        self._take_values(out)
+        f.branch(known)
+        f.block(listed)
         self.code.require(self.code.same(f.load("ptr", f.offset(out, TYPE, "i8")), self.code.api("PyList_Type")))
         self.code.require(self.code.same(f.load("i64", f.offset(out, LIST_SIZE, "i8")), leaves))
         items = f.load("ptr", f.offset(out, LIST_ITEMS, "i8"))
@@ -135,6 +145,23 @@ class CallArrays:
             self._check_out(records, leaf.index)
         self.code.call("Py_IncRef", "void", out)
         f.store(out, self.memory.answer)
+
+    def _take_values(self, out: Value) -> None:
+        """The values of a dict that is given, by its keys; without the GIL they may change meanwhile."""
+        f, leaves = self.f, self.code.at(EntryWord.LEAVES)
+        if IS_FREE_THREADED:
+            self.code.require(integer(0, "i1"))
+        self.code.require(self.code.same(f.load("ptr", f.offset(out, TYPE, "i8")), self.code.api("PyDict_Type")))
+        self.code.require(self.code.same(f.load("i64", f.offset(out, DICT_USED, "i8")), leaves))
+        with f.loop(0, leaves) as leaf:
+            value = self.code.call("PyDict_GetItem", "ptr", out, self._key(leaf.index))
+            self.code.require(self.code.is_there(value))
+            f.store(value, f.offset(self.memory.objects, leaf.index, "ptr"))
+
+    def _key(self, index: Value) -> Value:
+        """A key of the dict of results."""
+        keys, first = self.code.at(EntryWord.NEST, "ptr"), self.code.at(EntryWord.FIRST_API + API.index("TUPLE_ITEM"))
+        return self.code.item(self.f.offset(keys, first, "i8"), index)
 
     def _check_out(self, records: Value, index: Value) -> None:
         f = self.f
@@ -165,7 +192,7 @@ class CallArrays:
         f.block(done)
 
     def make_results(self) -> None:
-        """New arrays for all results, in a list or alone."""
+        """New arrays for all results, in a list, tuple or dict, or alone."""
         f = self.f
         leaves, records = self.code.at(EntryWord.LEAVES), self.code.at(EntryWord.LEAF_RECORDS, "ptr")
         null, none = Value("null", "ptr"), self.code.api("Py_None")
@@ -197,7 +224,26 @@ class CallArrays:
             f.branch(kept)
             f.block(kept)
             self.code.call("PyList_SetItem", "i32", result, leaf.index, self.code.item(self.memory.objects, leaf.index))
+        nest = self.code.at(EntryWord.NEST)
+        nested, mapped, packed = f.label("nested"), f.label("dict"), f.label("tuple")
+        f.branch_if(self.code.same(nest, AS_LIST), done, nested)
+        f.block(nested)
+        f.branch_if(self.code.same(nest, AS_TUPLE), packed, mapped)
+        f.block(packed)
+        self._answer_instead(result, self.code.call("PyList_AsTuple", "ptr", result))
         f.branch(done)
+        f.block(mapped)
+        values = self.code.call("PyDict_New", "ptr")
+        self.code.require(self.code.is_there(values), "out_of_memory")
+        with f.loop(0, leaves) as leaf:
+            item = self.code.item(self.memory.objects, leaf.index)
+            status = self.code.call("PyDict_SetItem", "i32", values, self._key(leaf.index), item)
+            self.code.require(f.compare("icmp eq", status, integer(0, "i32")), "no_dict")
+        self._answer_instead(result, values)
+        f.branch(done)
+        f.block("no_dict")
+        self.code.call("Py_DecRef", "void", values)
+        f.branch("out_of_memory")
         f.block("out_of_memory")
         self.code.call("Py_DecRef", "void", f.load("ptr", self.memory.answer))
         f.branch("failed")
@@ -205,6 +251,12 @@ class CallArrays:
         self.code.give_words()
         f.ret(null)
         f.block(done)
+
+    def _answer_instead(self, results: Value, nest: Value) -> None:
+        """Answer with a nest of the results in the place of their list."""
+        self.code.require(self.code.is_there(nest), "out_of_memory")
+        self.code.call("Py_DecRef", "void", results)
+        self.f.store(nest, self.memory.answer)
 
     def _new_array(self, record: Value) -> Value:
         """A new array, or null with an exception set. A large one is made with its memory handler in force."""

@@ -42,13 +42,19 @@ class EntryWord:
     NEXT = 31  # where there is no GIL: the words of another frame for calls at the same time, or null
     OTHER_GATE = 32  # address of another word that has to be 0, or null
     STATE = 33  # the last argument of an exported program's function
-    FIRST_API = 34
+    NEST = 34  # of several results: AS_LIST, AS_TUPLE, or the address of the tuple of keys of a dict
+    FIRST_API = 35
+
+
+AS_LIST, AS_TUPLE = 0, 1
 
 
 API = (
     "PyArray_Type", "PyList_Type", "Py_None", "out", "PyArray_NewFromDescr", "Py_IncRef", "Py_DecRef", "PyList_New",
     "PyList_SetItem", "PyObject_Vectorcall", "PyObject_CallOneArg", "PyLong_FromLong", "PyEval_SaveThread",
     "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory", "known", "TUPLE_ITEM",
+    "PyDict_Type", "PyDict_New", "PyDict_SetItem", "PyDict_GetItem",
+    "PyList_AsTuple",
 )  # fmt: skip
 
 

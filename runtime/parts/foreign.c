@@ -63,7 +63,7 @@ static void *number_in(void *object, const void *type, word element, void *place
     return NULL;
 }
 
-/* Write the numbers of a list, of as many axes as from ``axis`` on, to memory; its end, or null where they do not fit.
+/* Write the numbers of a list, which has the axes from ``axis`` on, to memory; its end, or null where they do not fit.
    Nothing here lets another thread or Python code at the list. What NumPy would round twice, from a whole number to a
    double and on, is left to it. */
 static char *list_in(void *list, const struct Field *record, word axis, char *place, const struct ForeignWord *known) {

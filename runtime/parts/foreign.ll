@@ -1,4 +1,4 @@
-; Made of foreign.c by make parts, from d4a0285e3739b6e0. Do not edit.
+; Made of foreign.c by make parts, from b30f8fd0fce1ef6f. Do not edit.
 
 %struct.Tensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 }
 %struct.Field = type { i64, i64, i64, i64, i64, i64, i64, i64 }

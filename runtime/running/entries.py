@@ -18,7 +18,7 @@ from staticgrad.base.addresses import data_address
 from staticgrad.base.errors import StaticGradError
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.binary import Binary
-from staticgrad.runtime.parts.descriptors import ArraySpec, Descriptor, EntrySpec
+from staticgrad.runtime.parts.descriptors import ArraySpec, Descriptor, EntrySpec, Nest
 from staticgrad.runtime.parts.entry import Records, closed, follow, make_entry, open_for
 from staticgrad.runtime.parts.entry_words import EntryWord
 from staticgrad.runtime.parts.locks import LockWord
@@ -95,7 +95,9 @@ class Entries:
         be none."""
         return make_entry(self._spec(frame, ((), ()), lock=self._calling.entry_hold, slow=_refuse, fail=_end))
 
-    def fast(self, arrays: Arrays, numbers: Sequence[int], single: bool, slow: Callable[..., Any]) -> FastEntry | None:
+    def fast(
+        self, arrays: Arrays, numbers: Sequence[int], single: bool, slow: Callable[..., Any], nest: Nest = None
+    ) -> FastEntry | None:
         """``NativeRunner.entry`` for these arrays; ``numbers`` are the open sizes of the program."""
         calling = self._calling
         if self._arguments.gradients or calling.poisons or calling.is_late or calling.is_stepwise or calling.starts:
@@ -112,7 +114,7 @@ class Entries:
 
             frame.sizes[:] = numbers
             return make_entry(
-                self._spec(frame, arrays, lock=lock, single=single, slow=slow, fail=fail, kept=(self, frame))
+                self._spec(frame, arrays, lock=lock, single=single, slow=slow, fail=fail, kept=(self, frame), nest=nest)
             )
 
         made = make(frame)
@@ -136,6 +138,7 @@ class Entries:
         fail: Callable[[int], Any],
         kept: tuple[object, ...] = (),
         single: bool = False,
+        nest: Nest = None,
     ) -> EntrySpec:
         """The entry that calls the program with this frame. With ``lock`` it takes the session's lock so; without, it
         goes the slow way where it is held."""
@@ -165,6 +168,7 @@ class Entries:
             slow=slow,
             fail=fail,
             kept=kept,
+            nest=nest,
         )
 
 

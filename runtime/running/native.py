@@ -22,6 +22,7 @@ from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.program.program import POISON, KernelCost, Program
 from staticgrad.compiler.program.slots import INTERRUPTED
 from staticgrad.graph.optable import Array
+from staticgrad.runtime.parts.descriptors import Nest
 from staticgrad.runtime.parts.entry_words import EntryWord
 from staticgrad.runtime.parts.locks import at_once
 from staticgrad.runtime.parts.results import maker
@@ -255,7 +256,12 @@ class NativeRunner:
     # -- the fast entry -----------------------------------------------------------------------------------------------
 
     def entry(
-        self, feeds: Sequence[TensorType], places: Sequence[int], single: bool, slow: Callable[..., Any]
+        self,
+        feeds: Sequence[TensorType],
+        places: Sequence[int],
+        single: bool,
+        slow: Callable[..., Any],
+        nest: Nest = None,
     ) -> FastEntry | None:
         """A function ``f(*arrays, out=None)`` in machine code that calls ``slow`` where it does not know what to do;
         None where there can be none.
@@ -263,9 +269,9 @@ class NativeRunner:
         Args:
             feeds: the types of the arrays of a call.
             places: for each result the number of the fetched tensor, -1 for an op.
-            single: whether the result is one array rather than a list.
+            single: whether the result is one array rather than a list, or what ``nest`` says.
         """
-        return self._entries.fast(self._arrays(feeds, places), self._numbers, single, slow)
+        return self._entries.fast(self._arrays(feeds, places), self._numbers, single, slow, nest)
 
     def pointing(self, entry: FastEntry, feeds: Sequence[TensorType], places: Sequence[int]) -> Callable[[], bool]:
         """A function that lets an entry of this program take arrays of these types, at these open sizes; it gives False

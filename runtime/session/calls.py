@@ -175,9 +175,9 @@ class FastCalls:
     def _make(self, native: NativeRunner, types: Sequence[TensorType]) -> tuple[FastEntry, Callable[..., Any]] | None:
         """An entry for arrays of these types, and the function that puts its results into the nest."""
         fetched, call = self._fetched, self._slow
-        flat, missed = fetched.is_single or fetched.is_list, object()
+        flat, missed = fetched.is_single or fetched.is_flat, object()
         slow = call if flat else lambda *arrays, out=None: missed
-        fast = native.entry(types, fetched.places, fetched.is_single, slow)
+        fast = native.entry(types, fetched.places, fetched.is_single, slow, fetched.kind if fetched.is_flat else None)
         if fast is None or flat:
             return None if fast is None else (fast, fast.function)
         entry, nest, pack = fast.function, fetched.nest, fetched.pack

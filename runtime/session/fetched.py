@@ -16,6 +16,7 @@ from staticgrad.base.errors import FeedError
 from staticgrad.base.types import TensorType
 from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Array
+from staticgrad.runtime.parts.descriptors import Nest
 from staticgrad.runtime.parts.foreign import as_numpy
 from staticgrad.runtime.running.binding import check_out
 from staticgrad.runtime.running.fetches import packer
@@ -29,11 +30,12 @@ class Fetched:
         leaves: the tensors and ops in it, in order.
         tensors: the tensors, each once; a program has one result for each.
         places: for each leaf the number of its tensor, -1 for an op.
-        is_single, is_list: whether the nest is a tensor, or a list of leaves.
+        is_single, is_flat: whether the nest is a tensor, or a list, tuple or dict of leaves.
+        kind: of a flat nest, what an entry in machine code is told of it.
         pack: puts a result for each leaf into such a nest.
     """
 
-    __slots__ = ("_is_plain", "is_list", "is_single", "leaves", "nest", "pack", "places", "tensors")
+    __slots__ = ("_is_plain", "is_flat", "is_single", "kind", "leaves", "nest", "pack", "places", "tensors")
 
     def __init__(self, fetches: Any, leaves: Sequence[Tensor | Node]) -> None:
         self.nest = nests.map(lambda leaf: leaf, fetches)
@@ -43,8 +45,10 @@ class Fetched:
         self.places = [numbers.get(id(leaf), -1) for leaf in leaves]
         self._is_plain = self.places == list(range(len(self.tensors)))  # results are the leaves, one for one
         self.is_single = isinstance(fetches, Tensor)
-        flat = type(fetches) is list and len(fetches) == len(leaves)
-        self.is_list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
+        parts = [*fetches.values()] if type(fetches) is dict else fetches if type(fetches) in (list, tuple) else ()
+        same = len(parts) == len(leaves) and all(a is b for a, b in zip(parts, leaves, strict=True))
+        self.is_flat = same and type(fetches) in (list, tuple, dict)
+        self.kind: Nest = tuple(fetches) if type(fetches) is dict else tuple if type(fetches) is tuple else None
         self.pack = packer(self.nest)
 
     @property

@@ -72,7 +72,7 @@ class Record:
 
 
 RECORD = 6  # words
-ROOM = 16  # a power of two: copies of feeds lie at multiples of so many bytes
+ROOM = 16  # a power of two: copies of feeds lie at multiples of it, in bytes
 MOST_COPIED, MOST_COPIES = 512, 4096  # bytes of a feed that is copied, and of all
 COMPARED = 8  # results by which it is told which feeds a loop carries
 _KEPT: list[object] = []  # for ever: XLA may call what it once knew

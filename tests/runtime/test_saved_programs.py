@@ -474,7 +474,7 @@ def test_programs_are_sent_by_joblib(scale: LoadedProgram) -> None:
 # -- calls in machine code --------------------------------------------------------------------------------------------
 
 
-def is_called(entry: LoadedEntry | LoadedProgram) -> bool:
+def is_called(entry: Any) -> bool:
     """Whether calls go to a function in machine code first."""
     return type(entry.__call__).__name__ == "builtin_function_or_method"
 
@@ -598,6 +598,47 @@ def test_a_caller_without_its_functions_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(sg.FormatError, match="the code by which entries are called does not load"):
         sg.load(written(tmp_path / "file", whole))
+
+
+@needs_entries
+@pytest.mark.parametrize("form", ["tuple", "dict", "op", "one", "number"])
+def test_nests_of_results_are_made_without_a_detour(
+    form: str, g: sg.Graph, tmp_path: Path, through_python: list[str]
+) -> None:
+    x, w = sg.placeholder((3,), name="x"), sg.Variable(np.ones(3, np.float32))
+    kinds: dict[str, Any] = {
+        "tuple": (x + 1, x * 2), "dict": {"b": x + 1, "a": x * 2}, "op": {"y": x + w, "moved": sg.assign(w, w + x)},
+        "one": (x - 1,), "number": {"s": sg.sum(x), 3: x},
+    }  # fmt: skip
+    exe, fed = sg.Session(g).compile(kinds[form], x), np.arange(3, dtype=np.float32)
+    exe(fed)
+    exe.export(tmp_path / "file", format="program", name="entry")
+    program = sg.load(tmp_path / "file")
+    given: Any = None
+    for _ in range(3):
+        found, wanted = program(fed), exe(fed)
+        assert type(found) is type(wanted) is type(kinds[form])
+        if form in ("dict", "op", "number"):
+            assert list(found) == list(wanted) == list(kinds[form])
+        assert repr(found) == repr(wanted)
+        if form != "op":
+            given = program(fed)
+            assert program(fed, out=given) is given
+            assert repr(given) == repr(wanted)
+            assert exe(fed, out=given) is given
+    assert is_called(program)
+    assert is_called(exe)
+    in_python = ["entry"] * 3 if form in ("tuple", "one") else []  # with a tuple as out
+    assert through_python == in_python or IS_FREE_THREADED
+    before = sys.getrefcount(fed)
+    for _ in range(100):
+        program(fed)
+        exe(fed)
+    assert sys.getrefcount(fed) == before
+    for wrong in ([fed, fed], {"c": fed, "a": fed}, {"b": fed}, {"b": found, "a": found, "more": fed}, 5):
+        for call in (program, exe):
+            with pytest.raises(sg.FeedError):
+                call(fed, out=wrong)
 
 
 @needs_entries
