@@ -10,8 +10,8 @@
 
 Sections follow each other in the order of the header, from its end to the end of the file. Images come with the widest
 target first; ``needs`` are features of processors by LLVM's names. The caller, which may be left out, is the image by
-which Python calls entries (``runtime.parts.entry``), for interpreters whose objects have a head of ``head`` bytes. Later
-versions keep the prefix, and say in the header who wrote them.
+which Python calls entries (``runtime.parts.entry``), for interpreters whose objects have a head of ``head`` bytes.
+Later versions keep the prefix, and say in the header who wrote them.
 
 A program is code that runs with the rights of who loads it. ``read`` refuses files that another user may have written;
 ``parse`` takes nothing of a file for granted, executes nothing, and refuses what is damaged whole.
