@@ -2,28 +2,32 @@
 
     G = scatter_add(zeros, updates, index)           C = scatter_add(zeros, updates, slot of each index)
     assign(v, f(v, G, …))                       =>   assign_rows(v, f(v[row of each slot], C, …), …)
+    sum(g(G))                                   =>   sum(g(C))
 
 The gradient of a table of embeddings is a ``scatter_add`` into zeros, as large as the table. Where nothing else needs
-it, and ``f`` leaves a row as it is whose gradient is zero, nothing of the table's size is computed. The indices are
-sorted, equal ones share the slot of the first, and rows of the other slots are not kept. The terms of a row are added
-in the order in which the whole gradient adds them, so the bits are the same. Several gradients of one table share
-slots; the state of an optimizer is a variable like the table, and all are updated so, or none.
+it, ``f`` leaves a row as it is whose gradient is zero, and ``g`` of zero is zero (the square, of which the norms are
+made that gradients are clipped to), nothing of the table's size is computed. The indices are sorted, equal ones share
+the slot of the first, and rows of the other slots are not kept. The terms of a row are added in the order in which the
+whole gradient adds them, so the bits are the same; sums over rows may be added up in another order. Several gradients
+of one table share slots; the state of an optimizer is a variable like the table, and all are updated so, or none.
 
-Input: a region of primitives. Left alone: gradients that something else reads, such as the length of all gradients;
-updates in which a row depends on others; indices as many as a part of the rows, where the whole is sooner done.
+Input: a region of primitives. Indices may be an open number of a range, of whose greatest the rows are a multiple.
+Left alone: gradients that something else reads, as a fetch or an accumulated gradient does, and what is computed for
+every shard; updates in which a row depends on others; tables that a loop carries; indices as many as a part of the
+rows, where the whole is sooner done; an open number of rows.
 
-That ``f`` keeps rows is found by rules that hold for finite rates and quotients that are no 0 / 0:
-0·a = 0 / a = √0 = -0 = 0 and a ± 0 = a, and of masks 0 > 0 is false and where(false, a, b) = b.
+That ``f`` keeps rows is found by rules that hold for finite rates and norms and quotients that are no 0 / 0:
+0·a = 0 / a = √0 = -0 = 0 and a ± 0 = a, of bounds max(0, a) = 0 where a <= 0, and of masks 0 > 0 is false and
+where(false, a, b) = b.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
-from staticgrad.base.extents import is_open, is_same
-from staticgrad.base.types import bool_, int64, sizes
+from staticgrad.base.extents import highest, is_open, is_same, lowest
+from staticgrad.base.types import int64, sizes
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
@@ -44,19 +48,19 @@ ZERO_STAYS = frozenset({"negative", "identity", "astype", "sqrt", "abs", "square
 def row_updates(region: Region) -> Region:
     """Rewrite the updates of tables of which few rows have a gradient."""
     gradients = [node for node in region.graph.nodes if _is_gradient(node)]
-    writes = _RowSearch(region).writes(gradients) if gradients else set()
-    if not writes:
+    found = _RowSearch(region).ends(gradients) if gradients else set()
+    if not found:
         return region
     slots: dict[tuple[Node, ...], _Slots] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node not in writes:
+        if node not in found:
             return None
-        (value,) = inputs
-        found = tuple(gradients_of(value))
-        if found not in slots:
-            slots[found] = _Slots(found)
-        return slots[found].write(node, value)
+        value = inputs[0]
+        read = tuple(gradients_of(value))
+        if read not in slots:
+            slots[read] = _Slots(read)
+        return slots[read].write(node, value) if node.op is ASSIGN else slots[read].total(node, value)
 
     return dce(cse(expand(rebuild(region, visit))))
 
@@ -66,9 +70,9 @@ def _is_gradient(node: Node) -> bool:
     if node.op is not SCATTER_ADD or node.attrs.axes != (0,) or uniform(node.inputs[0]) != 0:
         return False
     shape, count = sizes(node.outputs[0].shape), math.prod(sizes(node.inputs[2].shape))
-    if is_open(count) or any(map(is_open, shape)):
+    if any(map(is_open, shape)):
         return False
-    return count > 0 and shape[0] >= ROWS_FOR_INDEX * count
+    return lowest(count) > 0 and shape[0] >= ROWS_FOR_INDEX * highest(count)
 
 
 def gradients_of(x: Tensor) -> list[Node]:
@@ -93,12 +97,12 @@ def _is_table(y: Tensor, x: Tensor) -> bool:
 
 # -- what can be done by rows -----------------------------------------------------------------------------------------
 
-# A value where the gradient is zero: zero or false, that of a variable, by its key, another.
-AtZero = Literal[0] | str | None
+# A value where the gradient is zero: a number (of false 0), that of a variable, by its key, another.
+AtZero = float | str | None
 
 
 class _RowSearch:
-    """Finds the writes of a region that can be done by rows."""
+    """Finds the ends of gradients that can be done by rows: writes, and reductions of all rows."""
 
     def __init__(self, region: Region) -> None:
         self.users = users_of(region)
@@ -106,19 +110,18 @@ class _RowSearch:
         self.by_rows: dict[Tensor, bool] = {}
         self.at_zero: dict[Tensor, AtZero] = {}
 
-    def writes(self, gradients: Sequence[Node]) -> set[Node]:
+    def ends(self, gradients: Sequence[Node]) -> set[Node]:
         found: set[Node] = set()
         tried: set[Node] = set()
         for gradient in gradients:
             if gradient not in tried:
-                writes = self._writes_after(gradient, tried)
-                found.update(writes or ())
+                found.update(self._ends_of(gradient, tried) or ())
         return found
 
-    def _writes_after(self, gradient: Node, tried: set[Node]) -> list[Node] | None:
-        """The writes to which a gradient leads, and others that lead there; None where one has to be done whole."""
+    def _ends_of(self, gradient: Node, tried: set[Node]) -> list[Node] | None:
+        """The ends to which a gradient leads, and others that lead there; None where one has to be done whole."""
         table = gradient.outputs[0]
-        writes: list[Node] = []
+        ends: list[Node] = []
         seen: set[Node] = set()
         stack = [gradient]
         while stack:
@@ -127,25 +130,30 @@ class _RowSearch:
                 continue
             seen.add(node)
             y = node.outputs[0]
+            if _is_total(node):
+                ends.append(node)
+                stack += gradients_of(node.inputs[0])
+                continue
             if y in self.fetched or not _is_table(y, table):
                 return None
             if node.op is ASSIGN:
                 if self.users[y]:
                     return None
-                writes.append(node)
+                ends.append(node)
                 stack += gradients_of(node.inputs[0])
                 continue
             if _is_gradient(node):
                 tried.add(node)
-            elif not node.op.elementwise or node.control:
+            elif not node.op.elementwise:
                 return None
             stack += self.users[y]
-        return writes if all(map(self._is_fit, writes)) else None
+        return ends if all(map(self._is_fit, ends)) else None
 
-    def _is_fit(self, write: Node) -> bool:
-        (x,) = write.inputs
+    def _is_fit(self, end: Node) -> bool:
+        x = end.inputs[0]
         is_large = math.prod(sizes(x.shape)) >= LEAST_ELEMENTS
-        return is_large and self._is_by_rows(x) and self._at_zero(x) == write.attrs.key
+        kept = end.attrs.key if end.op is ASSIGN else 0
+        return is_large and self._is_by_rows(x) and self._at_zero(x) == kept
 
     def _is_by_rows(self, x: Tensor) -> bool:
         """True if each row of ``x`` follows from that row of tables, and from what all rows share."""
@@ -160,14 +168,21 @@ class _RowSearch:
         if x not in self.at_zero:
             node = x.op
             value: AtZero = None
-            if _is_gradient(node) or uniform(x) == 0:
+            if _is_gradient(node):
                 value = 0
+            elif (number := uniform(x)) is not None:
+                value = number
             elif node.op is VARIABLE:
                 value = node.attrs.key
             elif node.op.elementwise:
                 value = _of_operands(node, [self._at_zero(y) for y in node.inputs])
             self.at_zero[x] = value
         return self.at_zero[x]
+
+
+def _is_total(node: Node) -> bool:
+    """True of a reduction of all rows, in which zeros may be left out."""
+    return node.op.name in ("sum", "max", "min") and 0 in node.attrs.axes
 
 
 def _is_shared(x: Tensor, of: Tensor) -> bool:
@@ -183,6 +198,12 @@ def _of_operands(node: Node, values: Sequence[AtZero]) -> AtZero:
         case "identity" | "astype", [value]:  # an update is computed in a wider dtype, and comes back
             return value
         case "multiply", [0, _] | [_, 0]:
+            return 0
+        case "maximum", [0, float(bound)] | [float(bound), 0] if bound <= 0:
+            return 0
+        case "minimum", [0, float(bound)] | [float(bound), 0] if bound >= 0:
+            return 0
+        case "clip", [0, float(low), float(high)] if low <= 0 <= high:
             return 0
         case "greater" | "logical_or", [0, 0]:
             return 0
@@ -212,10 +233,9 @@ class _Slots:
         (count,) = sizes(index.shape)
         order = o.argsort(index)
         self.index = o.gather(index, order)
-        self.kept = o.ones((1,), dtype=bool_)
-        if count > 1:
-            self.kept = o.concat([self.kept, o.not_equal(self.index[1:], self.index[:-1])])
         number = o.iota((count,), 0)
+        before = o.gather(self.index, o.maximum(o.subtract(number, 1), 0))
+        self.kept = o.logical_or(o.equal(number, 0), o.not_equal(self.index, before))
         first = o.cummax(o.where(self.kept, number, 0))
         slot = o.scatter_add(o.zeros((count,), dtype=int64), first, order)
         at = 0
@@ -237,6 +257,16 @@ class _Slots:
         self._wait(start)
         return graph.add(ASSIGN_ROWS, (rows, self.index, self.kept, variable), node.attrs).outputs
 
+    def total(self, node: Node, value: Tensor) -> Sequence[Tensor]:
+        """Reduce the rows of ``value``, beside which there are zeros."""
+        graph = get_default_graph()
+        start = len(graph.nodes)
+        y = graph.add(node.op, (self._rows_of(value),), node.attrs).outputs[0]
+        self._wait(start)
+        if node.op.name == "sum":
+            return (y,)
+        return (o.maximum(y, 0) if node.op.name == "max" else o.minimum(y, 0),)
+
     def _wait(self, start: int) -> None:
         """Have what was declared, which reads at indices, come after the checks of these."""
         for node in get_default_graph().nodes[start:]:
@@ -250,7 +280,7 @@ class _Slots:
                 self.rows[x] = o.gather(x, self.index)
             else:
                 operands = [self._operand(y, x) for y in node.inputs]
-                self.rows[x] = get_default_graph().add(node.op, operands, node.attrs).outputs[0]
+                self.rows[x] = get_default_graph().add(node.op, operands, node.attrs, control=node.control).outputs[0]
         return self.rows[x]
 
     def _operand(self, y: Tensor, x: Tensor) -> Tensor:

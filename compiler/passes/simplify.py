@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.base.extents import is_open, is_same, open_sizes
-from staticgrad.base.types import Shape, sizes
+from staticgrad.base.types import Shape, is_floating, sizes
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.passes.fold import constant_value
 from staticgrad.compiler.regions.region import Region, rebuild
@@ -124,6 +124,8 @@ def _astype(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
     if x.op.op is ASTYPE and np.can_cast(x.op.inputs[0].dtype, x.dtype, "safe"):  # there and back
         x = x.op.inputs[0]
+    if x.op.op is FULL and is_floating(x.dtype) and is_floating(node.outputs[0].dtype):
+        return o.full(x.shape, x.op.attrs.value, dtype=node.outputs[0].dtype)
     return _keeps(x, node)
 
 

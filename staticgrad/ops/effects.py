@@ -112,6 +112,7 @@ ASSIGN_ROWS = register(
         reference=lambda attrs, rows, index, kept, variable: rows,
         differentiable=False,
         effect=True,
+        moves=True,
         state=True,
         role="store",
         batch="the examples would write the variable at once",

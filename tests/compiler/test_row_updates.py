@@ -29,14 +29,23 @@ OPTIMIZERS: tuple[Callable[[], sg.optim.Optimizer], ...] = (
 )
 
 
-class Training:
-    """Steps of an optimizer on a table of which a drawn program reads some rows."""
+CLIPS: tuple[Callable[[Any], Any], ...] = (
+    lambda gradient: gradient,
+    lambda gradient: sg.clip(gradient, -0.25, 0.5),
+    lambda gradient: sg.maximum(sg.minimum(gradient, 0.25), -0.5),
+    lambda gradient: sg.optim.clip_by_global_norm([gradient], 1.0)[0],
+)
 
-    def __init__(self, seed: int, optimizer: Callable[[], sg.optim.Optimizer], **compile_options: Any) -> None:
+
+class Training:
+    """Steps of an optimizer on a table of which a drawn program reads some rows, in number open or known."""
+
+    def __init__(self, seed: int, optimizer: Callable[[], sg.optim.Optimizer]) -> None:
         draw = np.random.default_rng(seed)
-        self.dtype = (sg.float32, sg.float64)[int(draw.integers(2))]
+        self.dtype = (sg.float32, sg.float64, sg.float16, sg.bfloat16)[int(draw.integers(4))]
+        self.clip = int(draw.integers(len(CLIPS)))
         tail = ((), (WIDTH,), (3, 5), (70,))[int(draw.integers(4))]
-        rows = ROWS if tail else 20_000
+        rows = 4 * ROWS if tail else 80_000
         self.graph = sg.Graph()
         with self.graph:
             table = sg.Variable(draw.normal(size=(rows, *tail)), dtype=self.dtype, name="table")
@@ -44,62 +53,80 @@ class Training:
             loss: Any = 0.0
             for number in range(int(draw.integers(1, 4))):
                 shape = tuple(int(n) for n in draw.integers(1, 12, size=int(draw.integers(1, 3))))
-                ids = sg.placeholder(shape, (sg.int64, sg.int32)[int(draw.integers(2))], name=f"ids{number}")
+                declared = (None, *shape[1:]) if draw.integers(2) else shape
+                ids = sg.placeholder(declared, (sg.int64, sg.int32)[int(draw.integers(2))], name=f"ids{number}")
                 low, high = (-40, 40) if draw.integers(2) else (0, 12)
                 read = table[ids] if low < 0 or len(tail) != 1 or draw.integers(2) else sg.nn.embedding(ids, table)
                 self.feeds.append(ids)
-                self.draws.append((shape, low, high))
+                self.draws.append((declared, low, high))
                 loss = loss + sg.sum(sg.sin(read) if draw.integers(2) else read * read * 0.5)
-            self.train = optimizer().minimize(loss)
+            (gradient,) = sg.gradients(loss, [table])
+            train = optimizer().apply_gradients([(CLIPS[self.clip](gradient), table)])
         self.session = sg.Session(self.graph)
-        self.step = self.session.compile([loss, self.train], self.feeds, **compile_options)
+        self.step = self.session.compile([loss, train], self.feeds)
         self.random = np.random.default_rng(seed + 1)
 
     def run(self, steps: int = 4) -> list[Array]:
         """The losses, and all variables after the steps."""
         losses = []
         for _ in range(steps):
-            ids = [self.random.integers(low, high, size=shape) for shape, low, high in self.draws]
-            losses.append(self.step(*(i.astype(x.dtype) for i, x in zip(ids, self.feeds, strict=True)))[0])
+            ids = []
+            for x, (shape, low, high) in zip(self.feeds, self.draws, strict=True):
+                known = tuple(int(self.random.integers(1, 12)) if n is None else n for n in shape)
+                ids.append(self.random.integers(low, high, size=known).astype(x.dtype))
+            losses.append(self.step(*ids)[0])
         return [np.array(losses), *(self.session.get(x) for x in self.graph.variables.values())]
 
     @property
-    def table_bytes(self) -> int:
-        return int(self.session.get(self.graph.variables["table"]).nbytes)
+    def elements(self) -> int:
+        """Those of the table."""
+        return int(self.graph.variables["table"].size)
+
+    @property
+    def tolerance(self) -> float:
+        """Of what is computed in another order, relative and absolute."""
+        return {sg.float64: 1e-12, sg.float32: 2e-5, sg.float16: 2e-2, sg.bfloat16: 1e-1}[self.dtype]
 
 
-def same_bits(a: list[Array], b: list[Array]) -> None:
-    np.testing.assert_allclose(a[0], b[0], rtol=1e-5)  # whose terms are added up in other kernels
-    for x, y in zip(a[1:], b[1:], strict=True):
-        assert x.tobytes() == y.tobytes()
+def close(a: list[Array], b: list[Array], tolerance: float) -> None:
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x.astype(np.float64), y.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(64))
 def test_rows_and_whole_tables_are_updated_to_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = EVERY[seed % len(EVERY)]
     monkeypatch.setenv("STATICGRAD_TARGET", target)
     optimizer = OPTIMIZERS[seed % len(OPTIMIZERS)]
     by_rows = Training(seed, optimizer)
+    found = by_rows.run()
     assert "assign_rows" in by_rows.step.text("graph")
-    assert by_rows.step.memory.arena_bytes < by_rows.table_bytes / 2
+    assert by_rows.step.memory.arena_bytes < 2 * by_rows.elements
     monkeypatch.setenv("STATICGRAD_DISABLE", "row_updates")
     whole = Training(seed, optimizer)
+    wanted = whole.run()
     assert "assign_rows" not in whole.step.text("graph")
-    same_bits(by_rows.run(), whole.run())
+    close(found[:1], wanted[:1], whole.tolerance)  # whose terms are added up in other kernels, as are those of norms
+    if CLIPS[whole.clip] is CLIPS[-1]:
+        close(found, wanted, whole.tolerance)
+    else:
+        for x, y in zip(found[1:], wanted[1:], strict=True):
+            assert x.tobytes() == y.tobytes()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40, 400))
+@pytest.mark.parametrize("seed", range(64, 400))
 def test_many_drawn_tables(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     test_rows_and_whole_tables_are_updated_to_the_same_bits(seed, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_interpreter_agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_rows = Training(seed, OPTIMIZERS[2 * seed]).run()
+    optimizer = OPTIMIZERS[2 * seed % len(OPTIMIZERS)]
+    by_rows = Training(seed, optimizer)
+    found = by_rows.run()
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
-    for x, y in zip(by_rows, Training(seed, OPTIMIZERS[2 * seed]).run(), strict=True):
-        np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
+    close(found, Training(seed, optimizer).run(), by_rows.tolerance)
 
 
 def declared(read: Callable[[sg.Tensor, sg.Tensor], Any]) -> tuple[sg.Session, sg.Tensor, sg.Tensor, Any]:
@@ -166,24 +193,141 @@ def test_what_needs_the_whole_gradient_has_it(g: sg.Graph) -> None:
     np.testing.assert_allclose(session.get(table), before - 0.5 * want, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "clipped"),
-    [
-        (lambda: sg.optim.SGD(lr=0.1, momentum=0.9), False),
-        (lambda: sg.optim.SGD(lr=0.1, weight_decay=0.1), False),
-        (lambda: sg.optim.Adam(lr=0.1), False),
-        (lambda: sg.optim.RMSprop(lr=0.1), False),
-        (lambda: sg.optim.SGD(lr=0.1), True),
-    ],
-)  # fmt: skip
-def test_updates_that_change_every_row_or_read_every_gradient_stay_whole(
-    optimizer: Callable[[], sg.optim.Optimizer], clipped: bool
-) -> None:
+def test_norms_and_extremes_of_a_gradient_are_those_of_its_rows(g: sg.Graph) -> None:
+    """Also of rows that several indices name, and where no update reads them."""
+
     def declare(table: sg.Tensor, ids: sg.Tensor) -> Any:
-        gradients = sg.gradients(sg.sum(table[ids] ** 2), [table])
-        if clipped:
-            gradients = sg.optim.clip_by_global_norm(gradients, 1.0)
-        return optimizer().apply_gradients(zip(gradients, [table], strict=True))
+        (gradient,) = sg.gradients(sg.sum((table[ids] - 2) ** 2), [table])
+        each = sg.sum(sg.square(gradient), axis=0)
+        return [sg.optim.global_norm([gradient]), sg.max(gradient), sg.min(sg.abs(gradient)), each]
+
+    session, table, ids, fetches = declared(declare)
+    step = session.compile(fetches, [ids])
+    assert step.memory.arena_bytes < ROWS * WIDTH
+    want = np.zeros_like(session.get(table))
+    named = [0, 7, 7, 7, 1, -1]
+    np.add.at(want, named, 2 * (session.get(table)[named] - 2))
+    norm, most, least, each = step(named)
+    np.testing.assert_allclose(norm, np.linalg.norm(want), rtol=1e-14)
+    assert (most, least) == (0, 0)
+    np.testing.assert_allclose(each, (want**2).sum(0), rtol=1e-14)
+
+
+def test_gradients_that_are_clipped_together_are_scaled_by_the_norm_of_all(g: sg.Graph) -> None:
+    """Two tables, one of which is read twice, and a matrix."""
+    draw = np.random.default_rng(0)
+    start = [draw.normal(size=shape) for shape in ((ROWS, WIDTH), (2 * ROWS, WIDTH), (WIDTH, WIDTH))]
+    a, b, w = (sg.Variable(x, dtype=sg.float64) for x in start)
+    ids, more = sg.placeholder((6,), sg.int64), sg.placeholder((3,), sg.int64)
+    loss = sg.sum((a[ids] @ w) ** 2) + sg.sum(b[ids] ** 2) + sg.sum(b[more] ** 3)
+    gradients = sg.gradients(loss, [a, b, w])
+    clipped = sg.optim.clip_by_global_norm(gradients, 0.5)
+    session = sg.Session()
+    fed = {ids: [5, 5, 0, 9, 5, -1], more: [0, 0, 77]}
+    wanted = session.run(gradients, fed)
+    step = session.compile(sg.optim.SGD(lr=1.0).apply_gradients(zip(clipped, [a, b, w], strict=True)), [ids, more])
+    assert step.text("graph").count("assign_rows(") == 2
+    assert step.memory.arena_bytes < ROWS * WIDTH
+    step(*fed.values())
+    scale = 0.5 / (np.sqrt(sum((x**2).sum() for x in wanted)) + 1e-6)
+    for x, before, gradient in zip((a, b, w), start, wanted, strict=True):
+        np.testing.assert_allclose(session.get(x), before - scale * gradient, rtol=1e-12, atol=1e-14)
+
+
+def test_one_program_serves_a_range_of_numbers_of_indices(g: sg.Graph) -> None:
+    table = sg.Variable(np.ones((ROWS, WIDTH)), name="table", dtype=sg.float64)
+    ids = sg.placeholder((None,), sg.int64)
+    session = sg.Session()
+    step = session.compile(sg.optim.Adagrad(lr=0.5).minimize(sg.sum(table[ids] ** 2)), [ids])
+    for count in (1, 2, 5, 11, 16):
+        before = session.get(table)
+        named = np.arange(count) // 2
+        step(named)
+        changed = np.flatnonzero((session.get(table) != before).any(1))
+        np.testing.assert_array_equal(changed, np.unique(named))
+    assert session.compile_count == 1
+    assert "assign_rows" in step.text("graph")
+    assert step.memory.arena_bytes < ROWS * WIDTH
+
+
+def test_more_indices_than_a_part_of_the_rows_are_a_program_of_the_whole(g: sg.Graph) -> None:
+    table = sg.Variable(np.ones((ROWS, WIDTH)), name="table", dtype=sg.float64)
+    ids = sg.placeholder((None,), sg.int64)
+    session = sg.Session()
+    step = session.compile(sg.optim.SGD(lr=0.5).minimize(sg.sum(table[ids])), [ids])
+    step(np.zeros(700, np.int64))
+    assert "assign_rows" not in step.text("graph")
+    assert (session.get(table)[0] == 1 - 0.5 * 700).all()
+    assert (session.get(table)[1:] == 1).all()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_gradients_that_tapes_accumulate_are_whole(optimizer: Callable[[], sg.optim.Optimizer]) -> None:
+    """Their updates are those of all rows, by an optimizer that is ``lazy``, too."""
+    named = [[0, 7, 7, 7, 1, -1], [2, 2, 0, 3, 3, 3]]
+
+    def declare(table: sg.Tensor, ids: sg.Tensor) -> Any:
+        return sg.sum(sg.sin(table[ids]))
+
+    with sg.Graph():
+        session, table, ids, loss = declared(declare)
+        update = optimizer().step([table])
+        for batch in named:
+            with session.forward(loss, {ids: batch}) as tape:
+                tape.backward(loss)
+        session.run(update)
+        assert "assign_rows" not in session.compile(update).text("graph")
+        found = session.get(table)
+    with sg.Graph():
+        session, table, ids, loss = declared(declare)
+        gradient = sg.placeholder(table.shape, sg.float64)
+        update = optimizer().apply_gradients([(gradient, table)])
+        total = sum(session.run(sg.gradients(loss, [table]), {ids: batch})[0] for batch in named)
+        session.run(update, {gradient: total})
+        np.testing.assert_allclose(found, session.get(table), rtol=1e-12, atol=1e-14)
+
+
+def test_steps_in_a_loop_update_the_table_that_it_carries(g: sg.Graph) -> None:
+    table = sg.Variable(np.ones((ROWS, WIDTH)), name="table", dtype=sg.float64)
+    ids = sg.placeholder((3, 2), sg.int64)
+
+    def step(carry: sg.Tensor, rows: sg.Tensor) -> tuple[sg.Tensor, sg.Tensor]:
+        loss = sg.sum(carry[rows] ** 2)
+        (gradient,) = sg.gradients(loss, [carry])
+        return carry - 0.25 * gradient, loss
+
+    after, losses = sg.scan(step, table, ids)
+    session = sg.Session()
+    train = session.compile([losses, sg.assign(table, after)], [ids])
+    found, _ = train([[0, 0], [0, 1], [5, 5]])
+    np.testing.assert_array_equal(found, [16, 8, 16])
+    want = np.ones((ROWS, WIDTH))
+    want[[0, 1, 5]] = [[0.0], [0.5], [0.0]]
+    np.testing.assert_array_equal(session.get(table), want)
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda: sg.optim.SGD(lr=0.1, momentum=0.9),
+    lambda: sg.optim.SGD(lr=0.1, weight_decay=0.1),
+    lambda: sg.optim.Adam(lr=0.1),
+    lambda: sg.optim.RMSprop(lr=0.1),
+])  # fmt: skip
+def test_updates_that_change_every_row_stay_whole(optimizer: Callable[[], sg.optim.Optimizer]) -> None:
+    assert "assign_rows" not in graph_text(lambda table, ids: optimizer().minimize(sg.sum(table[ids] ** 2)))
+
+
+@pytest.mark.parametrize("changed", [
+    lambda gradient: sg.clip(gradient, 0.1, 1.0),
+    lambda gradient: sg.maximum(gradient, 0.1),
+    lambda gradient: sg.minimum(gradient, -0.1),
+    lambda gradient: gradient * sg.sum(sg.exp(gradient)),
+    lambda gradient: gradient * sg.sum(gradient, axis=1, keepdims=True),
+    lambda gradient: gradient * sg.mean(sg.cumulative_sum(gradient, axis=0)),
+])  # fmt: skip
+def test_gradients_in_which_zeros_count_stay_whole(changed: Callable[[Any], Any]) -> None:
+    def declare(table: sg.Tensor, ids: sg.Tensor) -> Any:
+        (gradient,) = sg.gradients(sg.sum(table[ids] ** 2), [table])
+        return sg.optim.SGD(lr=0.1).apply_gradients([(changed(gradient), table)])
 
     assert "assign_rows" not in graph_text(declare)
 

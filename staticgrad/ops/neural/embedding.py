@@ -56,6 +56,7 @@ EMBEDDING = register(
         expand=lambda o, node: [o.gather(node.inputs[0], node.inputs[1])],
         vjp=_embedding_vjp,
         jvp=_embedding_jvp,
+        moves=True,
         dtypes=FLOATS,
         cases=(
             Case(((5, 3), (4,)), EmbeddingAttributes(None), (REAL, Range(0, 4)), (None, int64)),
