@@ -27,7 +27,7 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.base.extents import highest, is_open, is_same, lowest
-from staticgrad.base.types import int64, sizes
+from staticgrad.base.types import sizes
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
@@ -37,6 +37,7 @@ from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.effects import ASSIGN, ASSIGN_ROWS
 from staticgrad.ops.indexing.gathering import SCATTER_ADD
+from staticgrad.ops.indexing.slots import slots_of
 from staticgrad.ops.sources import VARIABLE
 
 ROWS_FOR_INDEX = 4  # of the table for each index, from which on its rows are updated alone
@@ -229,23 +230,12 @@ class _Slots:
         self.rows: dict[Tensor, Tensor] = {}
         start = len(get_default_graph().nodes)
         indices = [o.reshape(node.inputs[2], (math.prod(sizes(node.inputs[2].shape)),)) for node in gradients]
-        index = indices[0] if len(indices) == 1 else o.concat(indices)
-        (count,) = sizes(index.shape)
-        order = o.argsort(index)
-        self.index = o.gather(index, order)
-        number = o.iota((count,), 0)
-        before = o.gather(self.index, o.maximum(o.subtract(number, 1), 0))
-        self.kept = o.logical_or(o.equal(number, 0), o.not_equal(self.index, before))
-        first = o.cummax(o.where(self.kept, number, 0))
-        slot = o.scatter_add(o.zeros((count,), dtype=int64), first, order)
-        at = 0
-        for node, own in zip(gradients, indices, strict=True):
-            _, updates, _ = node.inputs
-            (size,) = sizes(own.shape)
-            rest = sizes(node.outputs[0].shape)[1:]
-            zeros = o.zeros((count, *rest), dtype=updates.dtype)
-            self.rows[node.outputs[0]] = o.scatter_add(zeros, o.reshape(updates, (size, *rest)), slot[at : at + size])
-            at += size
+        found = slots_of(indices)
+        self.index, self.kept = found.row, found.kept
+        for node, slot in zip(gradients, found.slots, strict=True):
+            updates, rest = node.inputs[1], sizes(node.outputs[0].shape)[1:]
+            zeros = o.zeros((*found.row.shape, *rest), dtype=updates.dtype)
+            self.rows[node.outputs[0]] = o.scatter_add(zeros, o.reshape(updates, (*slot.shape, *rest)), slot)
         self._wait(start)
 
     def write(self, node: Node, value: Tensor) -> Sequence[Tensor]:

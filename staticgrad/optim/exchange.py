@@ -4,6 +4,10 @@ updates.
     averaged         gradients of this rank's batch -> their means over the ranks, in buckets
     over_shards      a loss -> the mean of its gradients over fixed shards of the batch, which the ranks share out
 
+The gradient of a table that names few rows, in a number that is known, is no part of a bucket: each rank adds up its own
+rows, all ranks get the rows of all and add them in the order of the ranks. So the bits are the same on every rank, and
+those of a reduction that adds the ranks' gradients in that order, as every one does on two ranks.
+
 A *bucket* is one contiguous vector of gradients, into which the kernels that make them store. Several are reduced while
 the backward goes on: each is started when its last gradient is there, and waited for after the whole backward.
 
@@ -14,17 +18,22 @@ all ranks, each of them adds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from staticgrad.base.collection import importing
 from staticgrad.base.errors import GraphError, at_source
 from staticgrad.base.reach import reach
-from staticgrad.base.types import Dim, Size, Symbol, as_declared, bind, computed
+from staticgrad.base.types import Dim, Size, Symbol, as_declared, bind, computed, int64
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.graph.scopes import control_dependencies
 from staticgrad.ops.collectives import end_reduce, gathered, reduced, size, start_reduce
 from staticgrad.ops.control.bodies import draws, is_ordered
+from staticgrad.ops.indexing.slots import slots_of
 from staticgrad.ops.sources import PLACEHOLDER, VARIABLE
+from staticgrad.optim.rows import added_again, terms_of
 
 Gradients = Sequence[Tensor | None]
 
@@ -34,13 +43,17 @@ def averaged(gradients: Gradients, buckets: int) -> list[Tensor | None]:
     if size() == 1:
         return list(gradients)
     made = [g for g in gradients if g is not None]
+    few = dict.fromkeys(g for g in made if _is_of_few_rows(g))
+    made = [g for g in made if g not in few]
     pieces = [piece for dtype in _dtypes(made) for piece in _pieces([g for g in made if g.dtype == dtype], buckets)]
+    means: dict[Tensor, Tensor] = {}
     if buckets == 1:
         vectors = [reduced(_vector(piece), equalizes=not i) for i, piece in enumerate(pieces)]
+        means |= {g: _averaged_rows(g, equalizes=not i and not pieces) for i, g in enumerate(few)}
     else:
         started = [start_reduce(_vector(piece), equalizes=not i) for i, piece in enumerate(pieces)]
+        means |= {g: _averaged_rows(g, equalizes=not i and not pieces) for i, g in enumerate(few)}
         vectors = [end_reduce(one) for one in started]
-    means: dict[Tensor, Tensor] = {}
     for piece, vector in zip(pieces, vectors, strict=True):
         means |= zip(piece, _parts(vector, piece, 1 / size()), strict=True)
     return [None if g is None else means[g] for g in gradients]
@@ -78,6 +91,41 @@ def _parts(vector: Tensor, like: Sequence[Tensor], factor: float) -> list[Tensor
         found.append(o.astype(o.reshape(part, x.shape) * factor, x.dtype))
         start = start + x.size
     return found
+
+
+# -- few rows -------------------------------------------------------------------------------------------------------
+
+
+def _is_of_few_rows(gradient: Tensor) -> bool:
+    """True if a gradient's rows are updated alone when those of all ranks are added, and fewer are sent so."""
+    with importing():
+        from staticgrad.compiler.passes.row_updates import LEAST_ELEMENTS, ROWS_FOR_INDEX
+
+    terms = terms_of(gradient)
+    if not terms or not all(x.type.static for x in (gradient, *(term.inputs[2] for term in terms))):
+        return False
+    count = sum(math.prod(map(int, term.inputs[2].shape)) for term in terms)
+    return 0 < size() * ROWS_FOR_INDEX * count <= gradient.shape[0] and gradient.size >= LEAST_ELEMENTS
+
+
+def _averaged_rows(gradient: Tensor, equalizes: bool) -> Tensor:
+    """The mean over the ranks of a gradient that is a sum of terms, of which the rows travel that have one."""
+    rows, rest = gradient.shape[0], gradient.shape[1:]
+    terms = terms_of(gradient)
+    control = dict.fromkeys(before for term in terms for before in term.control)
+    with control_dependencies(list(control)):
+        indices = [o.astype(o.reshape(term.inputs[2], (-1,)), int64) for term in terms]
+        found = slots_of([o.where(o.less(index, 0), o.add(index, rows), index) for index in indices])
+        own: dict[Tensor, Tensor] = {}
+        for term, slot in zip(terms, found.slots, strict=True):
+            updates = o.reshape(term.inputs[1], (*slot.shape, *rest))
+            zeros = o.zeros((*found.row.shape, *rest), dtype=updates.dtype)
+            own[term.outputs[0]] = o.scatter_add(zeros, updates, slot)
+        index = gathered(found.row, equalizes=equalizes)
+        updates = gathered(added_again(gradient, own))
+    wide = computed(gradient.dtype)
+    total = o.index_add(o.zeros(gradient.shape, dtype=wide), o.astype(updates, wide), index)
+    return o.astype(total * (1 / size()), gradient.dtype)
 
 
 # -- shards ---------------------------------------------------------------------------------------------------------

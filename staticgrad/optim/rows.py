@@ -24,7 +24,7 @@ def named_rows(gradient: Tensor) -> Tensor | None:
     seen, stack = {gradient}, [gradient]
     while stack:
         node = stack.pop().op
-        if node.op in (INDEX_ADD, SCATTER_ADD) and node.attrs.axes == (0,) and _is_zero(node.inputs[0]):
+        if _adds_rows(node):
             terms.append(node)
         elif node.op.elementwise:
             operands = [x for x in dict.fromkeys(node.inputs) if x.ndim == gradient.ndim and x not in seen]
@@ -39,6 +39,34 @@ def named_rows(gradient: Tensor) -> Tensor | None:
     for mask in masks[1:]:
         named = o.logical_or(named, mask)
     return named
+
+
+def terms_of(gradient: Tensor) -> list[Node]:
+    """The terms at indices of axis 0 that are added to zeros, one after the other, and whose sum a gradient is; none
+    if it is something else."""
+    found: list[Node] = []
+    stack = [gradient]
+    while stack:
+        x = stack.pop()
+        if _adds_rows(x.op):
+            found.append(x.op)
+        elif x.op.op.name == "add" and all(y.type == gradient.type for y in x.op.inputs):
+            stack += x.op.inputs
+        else:
+            return []
+    return sorted(dict.fromkeys(found), key=lambda node: node.serial)
+
+
+def added_again(gradient: Tensor, terms: dict[Tensor, Tensor]) -> Tensor:
+    """The sum that a gradient is, of what stands for its terms, in its order."""
+    if gradient not in terms:
+        a, b = (added_again(x, terms) for x in gradient.op.inputs)
+        terms[gradient] = o.add(a, b)
+    return terms[gradient]
+
+
+def _adds_rows(node: Node) -> bool:
+    return node.op in (INDEX_ADD, SCATTER_ADD) and node.attrs.axes == (0,) and _is_zero(node.inputs[0])
 
 
 def _is_zero(x: Tensor) -> bool:

@@ -381,6 +381,94 @@ def test_any_number_of_shards_that_ranks_divide(shards: int) -> None:
     assert len({_trained(n, how, whole=24)[0] for n in (1, 2, 3) if shards % n == 0}) == 1
 
 
+TABLES = """
+import sys, zlib
+from staticgrad.base.world import world
+how, dtype, reads = eval(sys.argv[1]), getattr(sg, sys.argv[2]), int(sys.argv[3])
+rows, width, batch = 4000, 8, 40
+rng = np.random.default_rng(0)
+start = rng.normal(size=(rows, width))
+named = rng.integers(-9, 30, (size, 5, 2, batch))  # rows that several ranks name, and one several times
+
+def steps(optimizer, declare):
+    with sg.Graph() as g:
+        table, ids = sg.Variable(start, dtype=dtype), sg.placeholder((2, batch), sg.int64)
+        loss = sum(sg.sum(sg.sin(table[ids[i]] * (i + 1 + rank))) for i in range(reads))
+        sess = sg.Session(g)
+        step = sess.compile(declare(optimizer, loss, table), ids)
+        for ids in named[rank]:
+            step(ids)
+        return step, [sess.get(x) for x in g.variables.values()]
+
+def whole(optimizer, loss, table):  # every rank's gradient whole, and added in the order of the ranks
+    (gradient,) = sg.gradients(loss, [table])
+    wide = sg.float64 if dtype == sg.float64 else sg.float32
+    parts = d.all_gather(sg.reshape(gradient.astype(wide), (1, rows, width)))
+    total = parts[0]
+    for r in range(1, size):
+        total = total + parts[r]
+    return optimizer.apply_gradients([((total * (1 / size)).astype(dtype), table)])
+
+for make in (lambda: sg.optim.SGD(lr=0.1), lambda: sg.optim.Adagrad(lr=0.1), lambda: sg.optim.Adam(lr=0.1, lazy=True)):
+    by_rows, found = steps(make(), lambda optimizer, loss, table: optimizer.minimize(loss, [table], **how))
+    assert by_rows.text("graph").count("all_gather(") == 2, by_rows.text("graph")
+    assert "assign_rows(" in by_rows.text("graph") and by_rows.memory.arena_bytes < 2 * rows * width
+    bits = b"".join(x.tobytes() for x in found)
+    assert len(set(world().comm.allgather(zlib.crc32(bits)))) == 1
+    if not make().lazy:
+        _, wanted = steps(make(), whole)
+        assert b"".join(x.tobytes() for x in wanted) == bits
+print("done")
+"""
+
+
+@pytest.mark.parametrize(("ranks", "how", "dtype", "reads"), [
+    (2, "dict(distributed=True)", "float32", 2),
+    (3, "dict(distributed=True, buckets=2)", "bfloat16", 2),
+    (2, "dict(distributed=True)", "float64", 1),
+])  # fmt: skip
+def test_rows_of_tables_travel_and_are_added_in_the_order_of_the_ranks(
+    ranks: int, how: str, dtype: str, reads: int
+) -> None:
+    assert run(ranks, TABLES, how, dtype, str(reads)).count("done") == ranks
+
+
+def test_rows_of_a_table_travel_beside_buckets_of_other_gradients() -> None:
+    run(
+        2,
+        """
+        def trained(rows, ids, how):
+            with sg.Graph() as g:
+                table, w = sg.Variable(np.ones((rows, 8))), sg.Variable(np.full((8, 8), 0.1))
+                fed = sg.placeholder(ids.shape[1:], sg.int64)
+                loss = sg.mean(sg.sin(table[fed] @ w))
+                step = sg.Session(g).compile([sg.optim.SGD(lr=1.0).minimize(loss, distributed=True, **how), table, w], fed)
+                for one in ids:
+                    _, after, weights = step(one)
+            return step, after, weights
+
+        ids = np.random.default_rng(rank).integers(0, 8, (3, 16))
+        for how in ({}, {"buckets": 2}):
+            many, few = trained(4000, ids, how), trained(8, ids, how)  # the smaller table is reduced whole
+            assert "all_gather" in many[0].text("graph") and "all_gather" not in few[0].text("graph")
+            np.testing.assert_allclose(many[1][:8], few[1], rtol=1e-6)
+            np.testing.assert_allclose(many[2], few[2], rtol=1e-6)
+            assert (many[1][8:] == 1).all()
+        """,
+    )
+
+
+def test_an_index_out_of_range_on_one_rank_ends_all() -> None:
+    assert "index 4000 is out of range" in fail(
+        2,
+        """
+        table, ids = sg.Variable(np.ones((4000, 8))), sg.placeholder((3,), sg.int64)
+        train = sg.optim.SGD(lr=0.1).minimize(sg.sum(table[ids] ** 2), distributed=True)
+        sg.Session().run(train, {ids: [1, 2, 4000 if rank else 3]})
+        """,
+    )
+
+
 def test_programs_that_differ_and_a_rank_that_raises_end_all() -> None:
     errors = fail(2, """
         import sys
