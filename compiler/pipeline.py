@@ -36,6 +36,7 @@ from staticgrad.compiler.emit.families import planner_of
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.machine.modes import count_on
+from staticgrad.compiler.machine.target import in_turns
 from staticgrad.compiler.memory.plan import donate, plan_memory
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import passes_without
@@ -231,6 +232,8 @@ def _ordered(
 def _part(options: CompileOptions, planner: KernelPlanner, region: Region, captured: int | None = None) -> Part:
     """The body of a loop, from materialize to place, as a function of its own. Its feeds from number ``captured`` on
     are the same in many turns."""
+    if captured is not None:
+        planner = planner_of(in_turns(options.target))
     slots, unordered, _ = _kernels(materialize(region), options, planner)
     packed: tuple[PackedFeed, ...] = ()
     if captured is not None and options.memory_budget is None:

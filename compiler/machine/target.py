@@ -14,6 +14,7 @@ small programs are run in the ways of large ones. ``compact`` makes another twin
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,6 +51,7 @@ from staticgrad.compiler.machine.machine import (
 )
 
 SIZE = "-size"  # ends the name of a twin whose programs are short
+SHARED_IN_TURNS = 0.4  # of the work that is worth sharing, and of that of a chunk, in the body of a loop
 
 
 @frozen(eq=False)
@@ -84,6 +86,18 @@ def _small(target: Target) -> Target:
 def compact(target: Target) -> Target:
     """The twin whose programs are short, where speed counts less."""
     return Target(f"{target.name}{SIZE}", target.isa, machines.compact(target.machine))
+
+
+@functools.cache
+def in_turns(target: Target) -> Target:
+    """The target as it is for the body of a loop, between whose kernels threads wait without sleeping, so that sharing
+    less work pays."""
+    machine = target.machine
+    return replace(target, machine=replace(
+        machine,
+        worth_sharing_seconds=machine.worth_sharing_seconds * SHARED_IN_TURNS,
+        chunk_seconds=machine.chunk_seconds * SHARED_IN_TURNS,
+    ))  # fmt: skip
 
 
 GENERIC = Target("generic", BASELINE_ISA, X86_64)

@@ -84,28 +84,50 @@ static word doze(Pool *pool, word last) {
     return gate;
 }
 
-/* Wait for the gate to be open again; 0 when the pool is to stop. Acquire: what the caller wrote is read next. */
-static word await_gate(Pool *pool, word last) {
+/* Wait for the gate to be open again, and say whether asleep; 0 when the pool is to stop. Acquire: what the caller wrote
+   is read next. */
+static word await_gate(Pool *pool, word last, bool *slept) {
     word since = now();
+    *slept = false;
     do {
         word gate = opened(__atomic_load_n(&pool->GATE, __ATOMIC_ACQUIRE), last);
         if (gate)
             return gate;
     } while (relax(pool, since));
+    *slept = true;
     return doze(pool, last);
+}
+
+/* Wake threads that sleep, up to a number of them. */
+static void wake(Pool *pool, word wanted) {
+    word asleep = look_at(&pool->ASLEEP);
+    for (word i = 0; i < wanted && i < asleep; i++)
+        pthread_cond_signal(&pool->WAKE);
+}
+
+static bool has_chunks(Pool *pool) {
+    for (word i = 0; i <= pool->WORKERS; i++) {
+        Thread *share = thread_of(pool, i);
+        if (__atomic_load_n(&share->NEXT, __ATOMIC_RELAXED) < share->END)
+            return true;
+    }
+    return false;
 }
 
 static void *worker(void *record) {
     Thread *self = record;
     Pool *pool = (Pool *)self->POOL;
     word number = self->NUMBER, gate = 0;
-    while ((gate = await_gate(pool, gate))) {
+    bool slept;
+    while ((gate = await_gate(pool, gate, &slept))) {
         add_to(&pool->INSIDE, 1);
         if (look_at(&pool->GATE) == gate) {
             word here = processor();
             if (here == pool->PROCESSOR && here >= 0)
                 move_from(here);
             take_modes(&pool->MODES);
+            if (slept && has_chunks(pool))
+                wake(pool, WOKEN_BY_ONE);
             work(pool, number);
         }
         bool is_last = add_to(&pool->INSIDE, -1) == 1;
@@ -181,14 +203,11 @@ void run(Pool *pool, Part *part, void *table, word chunks) {
     deal(pool, chunks);
     word gate = __atomic_load_n(&pool->GATE, __ATOMIC_RELAXED);
     set(&pool->GATE, gate + 1);
-    word asleep = look_at(&pool->ASLEEP), wanted = asleep < chunks - 1 ? asleep : chunks - 1;
-    if (wanted > 0) {
+    if (chunks > 1 && look_at(&pool->ASLEEP)) {
         /* Who counts as asleep has seen the gate or waits by now; the mutex is free for those who are woken. */
         pthread_mutex_lock(&pool->MUTEX);
         pthread_mutex_unlock(&pool->MUTEX);
-        do
-            pthread_cond_signal(&pool->WAKE);
-        while (--wanted > 0);
+        wake(pool, chunks - 1 < WOKEN_BY_ONE ? chunks - 1 : WOKEN_BY_ONE);
     }
     work(pool, 0);
     set(&pool->GATE, gate + 2);

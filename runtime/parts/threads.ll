@@ -1,4 +1,4 @@
-; Made of threads.c by make parts, from 6dc179d4b4472d88. Do not edit.
+; Made of threads.c by make parts, from 01e8a380b186892a. Do not edit.
 
 %struct.PoolWord = type { i64, i64, i64, i64, i64, [3 x i64], i64, [7 x i64], i64, [15 x i64], i64, [7 x i64], i64, i64, [1 x i64], i64, i64, [3 x i64], i64, i64, [6 x i64], i64, [7 x i64], i64, [7 x i64], i64, [7 x i64], i64 }
 %struct.ThreadRecord = type { i64, i64, i64, i64, i64 }
@@ -15,13 +15,13 @@ entry:
   br i1 %1, label %if.end, label %for.cond.preheader
 
 for.cond.preheader:
-  %cmp57 = icmp sgt i64 %chunks, 0
-  br i1 %cmp57, label %for.body, label %return
+  %cmp58 = icmp sgt i64 %chunks, 0
+  br i1 %cmp58, label %for.body, label %return
 
 for.body:
-  %i.058 = phi i64 [ %inc, %for.body ], [ 0, %for.cond.preheader ]
-  tail call void %part(ptr %table, i64 %i.058, i64 0)
-  %inc = add nuw nsw i64 %i.058, 1
+  %i.059 = phi i64 [ %inc, %for.body ], [ 0, %for.cond.preheader ]
+  tail call void %part(ptr %table, i64 %i.059, i64 0)
+  %inc = add nuw nsw i64 %i.059, 1
   %exitcond.not = icmp eq i64 %inc, %chunks
   br i1 %exitcond.not, label %return, label %for.body
 
@@ -83,94 +83,105 @@ if.end2:
   %call3 = call i64 @processor()
   %PROCESSOR = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 16
   store i64 %call3, ptr %PROCESSOR, align 8
-  %WORKERS.i45 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
-  %7 = load i64, ptr %WORKERS.i45, align 8
-  %add.i46 = add i64 %7, 1
+  %WORKERS.i43 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 1
+  %7 = load i64, ptr %WORKERS.i43, align 8
+  %add.i44 = add i64 %7, 1
   %cmp17.i = icmp ult i64 %7, 9223372036854775807
   br i1 %cmp17.i, label %for.body.lr.ph.i, label %deal.exit
 
 for.body.lr.ph.i:
-  %THREADS.i.i47 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
-  br label %for.body.i51
+  %THREADS.i.i45 = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 27
+  br label %for.body.i49
 
-for.body.i51:
-  %from.019.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %div.i, %for.body.i51 ]
-  %i.018.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %add1.i, %for.body.i51 ]
+for.body.i49:
+  %from.019.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %div.i, %for.body.i49 ]
+  %i.018.i = phi i64 [ 0, %for.body.lr.ph.i ], [ %add1.i, %for.body.i49 ]
   %add1.i = add nuw nsw i64 %i.018.i, 1
   %mul.i = mul i64 %add1.i, %chunks
   %add3.i = add i64 %mul.i, %7
-  %div.i = udiv i64 %add3.i, %add.i46
-  %mul.i.i48 = shl i64 %i.018.i, 3
-  %add.ptr.i.i49 = getelementptr i64, ptr %THREADS.i.i47, i64 %mul.i.i48
-  %NEXT.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i49, i64 0, i32 3
+  %div.i = udiv i64 %add3.i, %add.i44
+  %mul.i.i46 = shl i64 %i.018.i, 3
+  %add.ptr.i.i47 = getelementptr i64, ptr %THREADS.i.i45, i64 %mul.i.i46
+  %NEXT.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i47, i64 0, i32 3
   store atomic i64 %from.019.i, ptr %NEXT.i monotonic, align 8
-  %END.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i49, i64 0, i32 4
+  %END.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i47, i64 0, i32 4
   store i64 %div.i, ptr %END.i, align 8
-  %exitcond.not.i50 = icmp eq i64 %i.018.i, %7
-  br i1 %exitcond.not.i50, label %deal.exit, label %for.body.i51
+  %exitcond.not.i48 = icmp eq i64 %i.018.i, %7
+  br i1 %exitcond.not.i48, label %deal.exit, label %for.body.i49
 
 deal.exit:
   %GATE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 8
   %8 = load atomic i64, ptr %GATE monotonic, align 8
   %add = add i64 %8, 1
   store atomic i64 %add, ptr %GATE seq_cst, align 8
+  %cmp5 = icmp sgt i64 %chunks, 1
+  br i1 %cmp5, label %land.lhs.true, label %if.end14
+
+land.lhs.true:
   %ASLEEP = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 18
   %9 = load atomic i64, ptr %ASLEEP seq_cst, align 8
-  %sub = add i64 %chunks, -1
-  %cmp6 = icmp slt i64 %9, %sub
-  %cond = select i1 %cmp6, i64 %9, i64 %sub
-  %cmp8 = icmp sgt i64 %cond, 0
-  br i1 %cmp8, label %if.then9, label %if.end15
+  %tobool7.not = icmp eq i64 %9, 0
+  br i1 %tobool7.not, label %if.end14, label %if.then8
 
-if.then9:
+if.then8:
   %MUTEX = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
-  %call10 = call i32 @pthread_mutex_lock(ptr %MUTEX)
-  %call12 = call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  %WAKE = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 23
-  br label %do.body
+  %call9 = call i32 @pthread_mutex_lock(ptr %MUTEX)
+  %call11 = call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  %sub = add nsw i64 %chunks, -1
+  %cmp12 = icmp ult i64 %sub, 2
+  %cond = select i1 %cmp12, i64 %sub, i64 2
+  %10 = load atomic i64, ptr %ASLEEP seq_cst, align 8
+  %cmp17.i50 = icmp sgt i64 %10, 0
+  br i1 %cmp17.i50, label %for.body.lr.ph.i51, label %if.end14
 
-do.body:
-  %wanted.0 = phi i64 [ %cond, %if.then9 ], [ %dec, %do.body ]
-  %call13 = call i32 @pthread_cond_signal(ptr %WAKE)
-  %dec = add nsw i64 %wanted.0, -1
-  %cmp14.not = icmp eq i64 %dec, 0
-  br i1 %cmp14.not, label %if.end15, label %do.body
+for.body.lr.ph.i51:
+  %WAKE.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 23
+  br label %for.body.i52
 
-if.end15:
+for.body.i52:
+  %i.08.i = phi i64 [ 0, %for.body.lr.ph.i51 ], [ %inc.i, %for.body.i52 ]
+  %call2.i = call i32 @pthread_cond_signal(ptr %WAKE.i)
+  %inc.i = add nuw nsw i64 %i.08.i, 1
+  %cmp.i = icmp ult i64 %inc.i, %cond
+  %cmp1.i = icmp slt i64 %inc.i, %10
+  %11 = select i1 %cmp.i, i1 %cmp1.i, i1 false
+  br i1 %11, label %for.body.i52, label %if.end14
+
+if.end14:
   call fastcc void @work(ptr %pool, i64 0)
-  %add17 = add i64 %8, 2
-  store atomic i64 %add17, ptr %GATE seq_cst, align 8
+  %add16 = add i64 %8, 2
+  store atomic i64 %add16, ptr %GATE seq_cst, align 8
   %INSIDE.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 10
-  %10 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
-  %tobool.not.i52 = icmp eq i64 %10, 0
-  br i1 %tobool.not.i52, label %join.exit, label %if.end.i
+  %12 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool.not.i53 = icmp eq i64 %12, 0
+  br i1 %tobool.not.i53, label %join.exit, label %if.end.i
 
 if.end.i:
   %arraydecay.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 0
   %call.i.i = call i32 @clock_gettime(i32 $MONOTONIC, ptr %arraydecay.i.i)
-  %11 = load i64, ptr %arraydecay.i.i, align 16
-  %mul.i.i53 = mul i64 %11, 1000000000
+  %13 = load i64, ptr %arraydecay.i.i, align 16
+  %mul.i.i54 = mul i64 %13, 1000000000
   %arrayidx1.i.i = getelementptr inbounds [2 x i64], ptr %time.i.i, i64 0, i64 1
-  %12 = load i64, ptr %arrayidx1.i.i, align 8
-  %add.i.i = add i64 %mul.i.i53, %12
+  %14 = load i64, ptr %arrayidx1.i.i, align 8
+  %add.i.i = add i64 %mul.i.i54, %14
   br label %while.cond.i
 
 while.cond.i:
-  %13 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
-  %tobool4.not.i = icmp eq i64 %13, 0
+  %15 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool4.not.i = icmp eq i64 %15, 0
   br i1 %tobool4.not.i, label %join.exit, label %while.body.i
 
 while.body.i:
-  %call5.i54 = call fastcc zeroext i1 @relax(ptr %pool, i64 %add.i.i)
-  br i1 %call5.i54, label %while.cond.i, label %if.then6.i
+  %call5.i55 = call fastcc zeroext i1 @relax(ptr %pool, i64 %add.i.i)
+  br i1 %call5.i55, label %while.cond.i, label %if.then6.i
 
 if.then6.i:
   %MUTEX.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 21
-  %call7.i55 = call i32 @pthread_mutex_lock(ptr %MUTEX.i)
+  %call7.i56 = call i32 @pthread_mutex_lock(ptr %MUTEX.i)
   %WAITING.i = getelementptr inbounds %struct.PoolWord, ptr %pool, i64 0, i32 19
   store atomic i64 1, ptr %WAITING.i seq_cst, align 8
-  %14 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
-  %tobool11.not29.i = icmp eq i64 %14, 0
+  %16 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool11.not29.i = icmp eq i64 %16, 0
   br i1 %tobool11.not29.i, label %while.end.i, label %while.body12.lr.ph.i
 
 while.body12.lr.ph.i:
@@ -179,13 +190,13 @@ while.body12.lr.ph.i:
 
 while.body12.i:
   %call14.i = call i32 @pthread_cond_wait(ptr %LEFT.i, ptr %MUTEX.i)
-  %15 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
-  %tobool11.not.i = icmp eq i64 %15, 0
+  %17 = load atomic i64, ptr %INSIDE.i seq_cst, align 8
+  %tobool11.not.i = icmp eq i64 %17, 0
   br i1 %tobool11.not.i, label %while.end.i, label %while.body12.i
 
 while.end.i:
   store atomic i64 0, ptr %WAITING.i seq_cst, align 8
-  %call17.i56 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i)
+  %call17.i57 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i)
   br label %join.exit
 
 join.exit:
@@ -203,8 +214,6 @@ declare hidden i64 @processor()
 declare i32 @pthread_mutex_lock(ptr)
 
 declare i32 @pthread_mutex_unlock(ptr)
-
-declare i32 @pthread_cond_signal(ptr)
 
 define internal fastcc void @work(ptr %pool, i64 %worker) {
 entry:
@@ -368,12 +377,14 @@ entry:
   %INSIDE = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 10
   %PROCESSOR = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 16
   %MODES = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 15
+  %THREADS.i.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 27
+  %WORKERS.i = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 1
   %WAITING = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 19
   %LEFT = getelementptr inbounds %struct.PoolWord, ptr %1, i64 0, i32 25
   br label %while.cond
 
 while.cond:
-  %gate.0 = phi i64 [ 0, %entry ], [ %retval.2.i38, %if.end20 ]
+  %gate.0 = phi i64 [ 0, %entry ], [ %retval.2.i52, %if.end25 ]
   %call.i.i = call i32 @clock_gettime(i32 $MONOTONIC, ptr %arraydecay.i.i)
   %3 = load i64, ptr %arraydecay.i.i, align 16
   %mul.i.i = mul i64 %3, 1000000000
@@ -396,7 +407,7 @@ do.cond.i:
   br i1 %call2.i, label %do.body.i, label %do.end.i
 
 do.end.i:
-  %call.i9.i = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
+  %call.i10.i = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
   %7 = atomicrmw add ptr %ASLEEP.i.i, i64 1 seq_cst, align 8
   %8 = load atomic i64, ptr %GATE.i seq_cst, align 8
   %and.i19.i.i = and i64 %8, 1
@@ -405,7 +416,7 @@ do.end.i:
   %9 = or i1 %cmp.not.i21.i.i, %tobool.not.i20.i.i
   %cond.i22.i.i = select i1 %9, i64 0, i64 %8
   %tobool.not23.i.i = icmp eq i64 %cond.i22.i.i, 0
-  br i1 %tobool.not23.i.i, label %land.rhs.i.i, label %await_gate.exit.thread39
+  br i1 %tobool.not23.i.i, label %land.rhs.i.i, label %await_gate.exit.thread53
 
 land.rhs.i.i:
   %10 = load atomic i64, ptr %STOP.i.i seq_cst, align 8
@@ -420,21 +431,21 @@ while.body.i.i:
   %cmp.not.i.i.i = icmp eq i64 %11, %gate.0
   %12 = or i1 %cmp.not.i.i.i, %tobool.not.i.i.i
   %cond.i.i.i = select i1 %12, i64 0, i64 %11
-  %tobool.not.i10.i = icmp eq i64 %cond.i.i.i, 0
-  br i1 %tobool.not.i10.i, label %land.rhs.i.i, label %await_gate.exit.thread39
+  %tobool.not.i11.i = icmp eq i64 %cond.i.i.i, 0
+  br i1 %tobool.not.i11.i, label %land.rhs.i.i, label %await_gate.exit.thread53
 
-await_gate.exit.thread39:
+await_gate.exit.thread53:
   %cond.i.lcssa.i.i.ph = phi i64 [ %cond.i22.i.i, %do.end.i ], [ %cond.i.i.i, %while.body.i.i ]
   %13 = atomicrmw add ptr %ASLEEP.i.i, i64 -1 seq_cst, align 8
-  %call11.i.i41 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
+  %call11.i.i55 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
   br label %while.body
 
 while.body:
-  %retval.2.i38 = phi i64 [ %cond.i.lcssa.i.i.ph, %await_gate.exit.thread39 ], [ %cond.i.i, %do.body.i ]
+  %retval.2.i52 = phi i64 [ %cond.i.lcssa.i.i.ph, %await_gate.exit.thread53 ], [ %cond.i.i, %do.body.i ]
   %14 = atomicrmw add ptr %INSIDE, i64 1 seq_cst, align 8
   %15 = load atomic i64, ptr %GATE.i seq_cst, align 8
-  %cmp = icmp eq i64 %15, %retval.2.i38
-  br i1 %cmp, label %if.then, label %if.end7
+  %cmp = icmp eq i64 %15, %retval.2.i52
+  br i1 %cmp, label %if.then, label %if.end12
 
 if.then:
   %call3 = call i64 @processor()
@@ -450,28 +461,69 @@ if.then6:
 
 if.end:
   call void @take_modes(ptr %MODES)
+  br i1 %tobool.not.i, label %land.lhs.true8, label %if.end11
+
+land.lhs.true8:
+  %17 = load i64, ptr %WORKERS.i, align 8
+  %cmp.not9.i = icmp slt i64 %17, 0
+  br i1 %cmp.not9.i, label %if.end11, label %for.body.i
+
+for.cond.i:
+  %cmp.not.i = icmp sgt i64 %inc.i, %17
+  br i1 %cmp.not.i, label %if.end11, label %for.body.i
+
+for.body.i:
+  %i.010.i = phi i64 [ %inc.i, %for.cond.i ], [ 0, %land.lhs.true8 ]
+  %mul.i.i43 = shl i64 %i.010.i, 3
+  %add.ptr.i.i = getelementptr i64, ptr %THREADS.i.i, i64 %mul.i.i43
+  %NEXT.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i, i64 0, i32 3
+  %18 = load atomic i64, ptr %NEXT.i monotonic, align 8
+  %END.i = getelementptr inbounds %struct.ThreadRecord, ptr %add.ptr.i.i, i64 0, i32 4
+  %19 = load i64, ptr %END.i, align 8
+  %cmp1.i = icmp slt i64 %18, %19
+  %inc.i = add i64 %i.010.i, 1
+  br i1 %cmp1.i, label %if.then10, label %for.cond.i
+
+if.then10:
+  %20 = load atomic i64, ptr %ASLEEP.i.i seq_cst, align 8
+  %cmp17.i = icmp sgt i64 %20, 0
+  br i1 %cmp17.i, label %for.body.i47.preheader, label %if.end11
+
+for.body.i47.preheader:
+  %.not = icmp eq i64 %20, 1
+  %21 = select i1 %.not, i64 1, i64 2
+  br label %for.body.i47
+
+for.body.i47:
+  %i.08.i = phi i64 [ %inc.i45, %for.body.i47 ], [ 0, %for.body.i47.preheader ]
+  %call2.i44 = call i32 @pthread_cond_signal(ptr %WAKE.i.i)
+  %inc.i45 = add nuw nsw i64 %i.08.i, 1
+  %exitcond.not = icmp eq i64 %inc.i45, %21
+  br i1 %exitcond.not, label %if.end11, label %for.body.i47
+
+if.end11:
   call fastcc void @work(ptr %1, i64 %2)
-  br label %if.end7
+  br label %if.end12
 
-if.end7:
-  %17 = atomicrmw add ptr %INSIDE, i64 -1 seq_cst, align 8
-  %18 = load atomic i64, ptr %WAITING seq_cst, align 8
-  %tobool12.not = icmp ne i64 %18, 0
-  %cmp10 = icmp eq i64 %17, 1
-  %or.cond35 = select i1 %tobool12.not, i1 %cmp10, i1 false
-  br i1 %or.cond35, label %if.then15, label %if.end20
+if.end12:
+  %22 = atomicrmw add ptr %INSIDE, i64 -1 seq_cst, align 8
+  %23 = load atomic i64, ptr %WAITING seq_cst, align 8
+  %tobool17.not = icmp ne i64 %23, 0
+  %cmp15 = icmp eq i64 %22, 1
+  %or.cond42 = select i1 %tobool17.not, i1 %cmp15, i1 false
+  br i1 %or.cond42, label %if.then20, label %if.end25
 
-if.then15:
-  %call16 = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
-  %call18 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
-  %call19 = call i32 @pthread_cond_broadcast(ptr %LEFT)
-  br label %if.end20
+if.then20:
+  %call21 = call i32 @pthread_mutex_lock(ptr %MUTEX.i.i)
+  %call23 = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
+  %call24 = call i32 @pthread_cond_broadcast(ptr %LEFT)
+  br label %if.end25
 
-if.end20:
+if.end25:
   br label %while.cond
 
 while.end:
-  %19 = atomicrmw add ptr %ASLEEP.i.i, i64 -1 seq_cst, align 8
+  %24 = atomicrmw add ptr %ASLEEP.i.i, i64 -1 seq_cst, align 8
   %call11.i.i = call i32 @pthread_mutex_unlock(ptr %MUTEX.i.i)
   ret ptr null
 }
@@ -514,5 +566,7 @@ declare i32 @clock_gettime(i32, ptr)
 declare hidden void @pause()
 
 declare i32 @pthread_cond_wait(ptr, ptr)
+
+declare i32 @pthread_cond_signal(ptr)
 
 declare i64 @llvm.smax.i64(i64, i64)

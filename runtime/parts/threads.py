@@ -19,6 +19,9 @@ that sleeps takes the time of many kernels; then it sleeps. It never merely give
 milliseconds, whatever their priority, where one that sleeps is woken at once. A pool of more threads than there are
 processors spins only briefly, since it would take the time from its own workers.
 
+Waking a thread takes microseconds of who does it. So the caller wakes two, and each that was asleep two more while
+there are chunks left: the caller is soon at work, and all are awake after few turns.
+
 A thread that is woken may be put on the processor of the one that woke it, and Linux has been seen to leave the two
 there for seconds, with another one idle. So a worker that finds itself on the caller's processor moves to another,
 where the system has a call for that, and is as free to be moved as before.
@@ -54,6 +57,7 @@ from staticgrad.runtime.parts.machinery import native_part
 
 SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
 CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors
+WOKEN_BY_ONE = 2  # threads, where they sleep
 PAUSES = 4  # of 10 to 50 ns, between two looks
 MOST_THREADS = 256
 STACK_BYTES = 1 << 20  # of a worker: kernels take a few KiB, the C library the variables of a thread of all libraries

@@ -4,9 +4,9 @@ updates.
     averaged         gradients of this rank's batch -> their means over the ranks, in buckets
     over_shards      a loss -> the mean of its gradients over fixed shards of the batch, which the ranks share out
 
-The gradient of a table that names few rows, in a number that is known, is no part of a bucket: each rank adds up its own
-rows, all ranks get the rows of all and add them in the order of the ranks. So the bits are the same on every rank, and
-those of a reduction that adds the ranks' gradients in that order, as every one does on two ranks.
+The gradient of a table that names few rows, in a number that is known, is no part of a bucket: each rank adds up its
+own rows, all ranks get the rows of all and add them in the order of the ranks. So the bits are the same on every rank,
+and those of a reduction that adds the ranks' gradients in that order, as every one does on two ranks.
 
 A *bucket* is one contiguous vector of gradients, into which the kernels that make them store. Several are reduced while
 the backward goes on: each is started when its last gradient is there, and waited for after the whole backward.

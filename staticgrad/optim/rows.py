@@ -1,8 +1,8 @@
-"""Rows of a variable that its gradient names: those that an optimizer updates where it is ``lazy``.
+"""Rows of a variable that its gradient names: which an optimizer updates where it is ``lazy``, and which ranks send.
 
-Input: a declared gradient. Output: what writes rows that are named, and keeps the others. A gradient names rows where
-it is made, element by element, of terms that are added to zeros at indices, as those of embeddings and of ``x[index]``
-are; any other one names them all.
+Input: a declared gradient. Output: its terms; what writes rows that are named, and keeps the others. A gradient names
+rows where it is made, element by element, of terms that are added to zeros at indices, as those of embeddings and of
+``x[index]`` are; any other one names them all.
 """
 
 from __future__ import annotations

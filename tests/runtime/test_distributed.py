@@ -442,7 +442,8 @@ def test_rows_of_a_table_travel_beside_buckets_of_other_gradients() -> None:
                 table, w = sg.Variable(np.ones((rows, 8))), sg.Variable(np.full((8, 8), 0.1))
                 fed = sg.placeholder(ids.shape[1:], sg.int64)
                 loss = sg.mean(sg.sin(table[fed] @ w))
-                step = sg.Session(g).compile([sg.optim.SGD(lr=1.0).minimize(loss, distributed=True, **how), table, w], fed)
+                train = sg.optim.SGD(lr=1.0).minimize(loss, distributed=True, **how)
+                step = sg.Session(g).compile([train, table, w], fed)
                 for one in ids:
                     _, after, weights = step(one)
             return step, after, weights

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,8 @@ from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
-from staticgrad.compiler.machine.target import TARGETS
+from staticgrad.compiler.machine.target import TARGETS, Target, in_turns
+from staticgrad.compiler.plans.chunks import MOST_CHUNKS, cut, unevenness, wanted_chunks
 from staticgrad.compiler.plans.nest.facts import is_divisible
 from staticgrad.compiler.plans.nest.planning import plan_nest
 from staticgrad.compiler.steps import split, sweeps
@@ -154,6 +156,23 @@ def test_each_thread_takes_its_own_share_of_the_chunks_in_order() -> None:
 
     run_chunks(2, note, 10)
     assert taken == ([0, 1, 2, 3, 4], [5, 6, 7, 8, 9])
+
+
+def test_threads_that_sleep_wake_each_other() -> None:
+    """The caller wakes two of seven, and all come, of which each has a chunk that waits for the others."""
+    all_here = threading.Barrier(8)
+    run_chunks(8, lambda *_: None, 8)
+    words = threads.pools()[8].words
+    while words[threads.PoolWord.ASLEEP] < 7:
+        time.sleep(1e-3)
+    taken: list[int] = []
+
+    def note(_: int, chunk: int, worker: int) -> None:
+        all_here.wait(60)
+        taken.append(worker)
+
+    run_chunks(8, note, 8)
+    assert sorted(taken) == list(range(8))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
@@ -409,6 +428,28 @@ def test_small_programs_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         exe = sg.Session(graph, num_threads=8).compile(sg.nn.softmax(sg.matmul(x, x)), [x])
     assert exe._programs.native().program.workers == 1
     assert "@parallel" not in exe.text("llvm")
+
+
+@pytest.mark.parametrize("units", [1, 2, 7, 16, 33, 64, 100, 784, 4000])
+def test_chunks_cover_the_work_and_come_out_even(units: int) -> None:
+    for wanted in range(1, 65):
+        size, count = cut(units, wanted)
+        assert (count - 1) * size < units <= count * size
+        assert min(units, wanted) // 2 <= count <= max(MOST_CHUNKS, units if wanted == 1 else 1)
+        assert unevenness(count, size / units) <= unevenness(
+            -(-units // -(-units // wanted)), -(-units // wanted) / units
+        )
+    assert cut(units, 1) == (units, 1)
+    assert cut(64, 10) == (4, 16)
+    assert cut(64, 5, 10) == (8, 8)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_less_work_is_shared_in_the_body_of_a_loop(target: Target) -> None:
+    """Where threads wait without sleeping, from kernel to kernel."""
+    seconds = 0.6 * target.machine.worth_sharing_seconds
+    assert wanted_chunks(seconds, target) == 1
+    assert wanted_chunks(seconds, in_turns(target)) > 1
 
 
 def test_how_work_is_cut_does_not_depend_on_the_threads() -> None:

@@ -33,7 +33,7 @@ from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel, choice_text
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.chunks import cut, wanted_chunks
+from staticgrad.compiler.plans.chunks import MOST_CHUNKS, cut, unevenness, wanted_chunks
 from staticgrad.compiler.plans.contraction.blocking import (
     Orientation,
     compared,
@@ -458,9 +458,27 @@ def _share_of(
     strips = 1
     if not dots:
         groups = max(groups, min(enough, tiling.m // target.sized(FEW_ROWS if pack_a else GOOD_ROWS)))
-        strips = cut(columns, -(-enough // groups))[1]
-        groups = max(groups, min(-(-enough // strips), tiling.m // target.sized(FEW_ROWS)))
+        few = max(1, tiling.m // target.sized(FEW_ROWS))
+        strips = cut(columns, -(-enough // groups), -(-enough // groups))[1]
+        groups = max(groups, min(-(-enough // strips), few))
+        groups, strips = _evened(tiling, groups, strips, columns, beside, min(MOST_CHUNKS, 2 * wanted), few, pack_a)
     return (ContractionChunks(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
+
+
+def _evened(
+    tiling: Tiling, groups: int, strips: int, columns: int, beside: int, most: int, few: int, pack_a: bool
+) -> tuple[int, int]:
+    """The groups of rows and strips of columns, up to twice as many of each, whose pieces come out most evenly among
+    threads; strips stay where each packs A."""
+
+    def uneven(way: tuple[int, int]) -> float:
+        rows, wide = -(-tiling.row_panels // way[0]), -(-columns // way[1])
+        pieces = -(-tiling.row_panels // rows) * -(-columns // wide) * beside
+        return unevenness(pieces, rows * wide / (tiling.row_panels * columns * beside))
+
+    ways = [(g, s) for s in range(strips, (strips if pack_a else min(2 * strips, columns)) + 1)
+            for g in range(groups, max(groups, min(2 * groups, few)) + 1) if g * s * beside <= most]  # fmt: skip
+    return min([(groups, strips), *ways], key=uneven)
 
 
 def batch_strides(kernel: Contraction, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

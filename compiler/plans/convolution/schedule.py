@@ -103,7 +103,7 @@ class SumChunks:
         segments = highest(segments)
         wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target), target), segments // fewest)
         small = kernel.dtype.kind == "f" and sum_bytes <= target.sized(SUM_BYTES)
-        return cut(segments, wanted)[0] if small and wanted > 1 else 0
+        return cut(segments, -(-wanted // 2), wanted)[0] if small and wanted > 1 else 0
 
     @property
     def parts(self) -> int:

@@ -116,7 +116,7 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     number = highest(segments.number)
     parts = min(MOST_PARTS, wanted, number) if units < ENOUGH_UNITS else 1
-    part = cut(number, parts)[0] if parts > 1 else 0
+    part = cut(number, -(-parts // 2), parts)[0] if parts > 1 else 0
     sharing = SumChunks(segments.number, units, None if part else share_of(units, wanted), part)
     sum_bytes = aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype)
     vectors = filters.number * filters.size * channels.size * taps * lanes  # sums of a panel, lane by lane

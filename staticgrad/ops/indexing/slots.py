@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from staticgrad.base.types import int64
+from staticgrad.base.types import Size, int64
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
 
@@ -35,9 +35,12 @@ def slots_of(indices: Sequence[Tensor]) -> Slots:
     kept = o.logical_or(o.equal(number, 0), o.not_equal(row, before))
     first = o.cummax(o.where(kept, number, 0))
     slot = o.scatter_add(o.zeros((count,), dtype=int64), first, order)
+    if len(indices) == 1:
+        return Slots(row, kept, (slot,))
     parts: list[Tensor] = []
-    at = 0
+    at: Size = 0
     for own in indices:
-        parts.append(slot if len(indices) == 1 else slot[at : at + own.shape[0]])
-        at += own.shape[0]
+        end = at + own.shape[0]
+        parts.append(slot[at:end])
+        at = end
     return Slots(row, kept, tuple(parts))
