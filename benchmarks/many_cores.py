@@ -7,8 +7,8 @@ each kernel one after the other and notes the processor's clock after each. A sc
 threads follows, by the rules of the pool (``runtime/parts/threads.py``): a share of neighbours for each thread, then
 what others have left; what is not shared is run by the caller alone. A thread starts when it has been handed the work:
 how long that takes a thread that spins and one that sleeps is measured here with the pool itself, on two threads; each
-further thread starts ``LINE_SECONDS`` later, and of those that sleep by the measured time of waking one more. Threads
-that spin longer than the pool's patience sleep.
+further thread that spins starts ``LINE_SECONDS`` later, and those that sleep as they are woken by others. Threads that
+spin longer than the pool's patience sleep.
 
 Left out: threads that share caches and memory, as if each had the bandwidth of one thread alone, clocks that fall, and
 cores that others use. So the prediction is an upper bound of what chunks and hand-overs allow; kernels over large
@@ -198,7 +198,7 @@ def seconds_of_a_tick() -> float:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Seconds until a thread that spins has been handed its work and it is known that it is done; the same of one that
-    sleeps; and of waking one more."""
+    sleeps; and those that waking one takes of who wakes it."""
 
     handed: float
     woken: float
@@ -224,8 +224,20 @@ def measured_pool() -> Pool:
     return Pool(
         handed=best(two, spin, 2, 20e-6, 0.0, 300),
         woken=best(two, spin, 2, 300e-6, 1e-3, 60),
-        signal=best(eight, idle, 8, 0.0, 1e-3, 60) / 7,
+        signal=best(eight, idle, 1 + pools.WOKEN_BY_ONE, 0.0, 1e-3, 60) / pools.WOKEN_BY_ONE,
     )
+
+
+def woken(workers: int, pool: Pool) -> list[float]:
+    """When the caller and workers that sleep begin: each that is awake wakes some more, then takes chunks."""
+    waking, starts = [0.0], list[float]()
+    while waking:
+        now = heapq.heappop(waking)
+        more = min(pools.WOKEN_BY_ONE, workers - len(starts) - len(waking))
+        for number in range(1, more + 1):
+            heapq.heappush(waking, now + number * pool.signal + pool.woken - pool.signal)
+        starts.append(now + more * pool.signal)
+    return starts
 
 
 def makespan(durations: np.ndarray, threads: int, pool: Pool, asleep: bool) -> float:
@@ -235,10 +247,7 @@ def makespan(durations: np.ndarray, threads: int, pool: Pool, asleep: bool) -> f
         return float(durations.sum())
     bounds = [((i * count) + workers) // threads if i else 0 for i in range(threads)] + [count]
     place = bounds[:-1]
-    wakes = min(workers, count - 1) if asleep else workers
-    first = pool.woken if asleep else pool.handed
-    more = max(pool.signal, LINE_SECONDS) if asleep else LINE_SECONDS
-    starts = [max(0, wakes - 1) * pool.signal if asleep else 0.0, *(first + i * more for i in range(wakes))]
+    starts = woken(workers, pool) if asleep else [0.0, *(pool.handed + i * LINE_SECONDS for i in range(workers))]
     queue = [(start, thread) for thread, start in enumerate(starts)]
     heapq.heapify(queue)
     closed, end = float("inf"), 0.0
@@ -269,9 +278,9 @@ class Schedule:
 def schedule(steps: Sequence[Step], threads: int, pool: Pool) -> Schedule:
     """The program on so many threads. Calls follow each other without a pause."""
     patience = pools.SPIN_SECONDS
-    last = [step for step in steps if step.shared]
-    idle = sum(step.seconds - sum(before + d.sum() for before, d in step.shared) for step in last[-1:])
-    idle += sum(step.seconds for step in steps[steps.index(last[-1]) + 1 :]) if last else 0.0
+    shared = [number for number, step in enumerate(steps) if step.shared]
+    idle = sum(step.seconds for step in steps[shared[-1] :]) if shared else 0.0
+    idle -= sum(before + float(d.sum()) for number in shared[-1:] for before, d in steps[number].shared)
     found: list[float] = []
     for step in steps:
         total = step.seconds
@@ -346,7 +355,7 @@ def main() -> None:
     pool = measured_pool()
     print(f"simulated for {config.get('TARGET') or 'this machine'}; a thread that spins has its work and is done with "
           f"it in {1e6 * pool.handed:.2f} us, one that sleeps in {1e6 * pool.woken:.1f}, "
-          f"{1e6 * pool.signal:.1f} for one more\n")  # fmt: skip
+          f"{1e6 * pool.signal:.1f} of them of who wakes it\n")  # fmt: skip
     real = "| two, predicted | two, measured " if chosen.real else ""
     print(f"| workload | one thread, us | in chunks | {' | '.join(f'{n} threads' for n in chosen.counts)} {real}|")
     print("|---" * (3 + len(chosen.counts) + 2 * chosen.real) + "|")
@@ -363,7 +372,8 @@ def main() -> None:
         print(f"| {name} | {1e6 * one:.1f} | {part:.2f} | {' | '.join(shown)} |", flush=True)
         efficiency = one / (worst * found[worst].seconds)
         if efficiency < chosen.below:
-            lines += [f"\n{name}, {efficiency:.2f} on {worst} threads", *lost(steps, found[worst], worst, chosen.kernels)]
+            lines.append(f"\n{name}, {efficiency:.2f} on {worst} threads")
+            lines.extend(lost(steps, found[worst], worst, chosen.kernels))
     print("\n".join(lines))
 
 
