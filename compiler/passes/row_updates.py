@@ -13,8 +13,8 @@ of one table share slots; the state of an optimizer is a variable like the table
 
 Input: a region of primitives. Indices may be an open number of a range, of whose greatest the rows are a multiple.
 Left alone: gradients that something else reads, as a fetch or an accumulated gradient does, and what is computed for
-every shard; updates in which a row depends on others; tables that a loop carries; indices as many as a part of the
-rows, where the whole is sooner done; an open number of rows.
+every shard; updates in which a row depends on others; tables that a loop carries; indices in a number that is a
+large part of that of the rows, where the whole is sooner done; an open number of rows.
 
 That ``f`` keeps rows is found by rules that hold for finite rates and norms and quotients that are no 0 / 0:
 0·a = 0 / a = √0 = -0 = 0 and a ± 0 = a, of bounds max(0, a) = 0 where a <= 0, and of masks 0 > 0 is false and
@@ -52,7 +52,7 @@ def row_updates(region: Region) -> Region:
     found = _RowSearch(region).ends(gradients) if gradients else set()
     if not found:
         return region
-    slots: dict[tuple[Node, ...], _Slots] = {}
+    slots: dict[tuple[Node, ...], _SlotRows] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if node not in found:
@@ -60,7 +60,7 @@ def row_updates(region: Region) -> Region:
         value = inputs[0]
         read = tuple(gradients_of(value))
         if read not in slots:
-            slots[read] = _Slots(read)
+            slots[read] = _SlotRows(read)
         return slots[read].write(node, value) if node.op is ASSIGN else slots[read].total(node, value)
 
     return dce(cse(expand(rebuild(region, visit))))
@@ -222,7 +222,7 @@ def _of_operands(node: Node, values: Sequence[AtZero]) -> AtZero:
 # -- the rows ---------------------------------------------------------------------------------------------------------
 
 
-class _Slots:
+class _SlotRows:
     """Places for the rows that gradients name, and what is computed there."""
 
     def __init__(self, gradients: Sequence[Node]) -> None:

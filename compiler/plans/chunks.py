@@ -20,8 +20,8 @@ def wanted_chunks(seconds: float, target: Target) -> int:
 
 def cut(units: int, fewest: int, most: int = 0) -> tuple[int, int]:
     """``units`` of work in chunks of equal size but for the last: how many units one takes, and how many chunks that
-    makes. They are about ``fewest`` or more, up to ``most`` (twice as many): so many that usual numbers of threads end
-    together."""
+    makes. They are about ``fewest`` or more, up to ``most`` (twice ``fewest``): the number for which the threads of
+    usual machines end together."""
     fewest = max(1, min(units, fewest))
     most = max(fewest, min(units, most or min(2 * fewest, MOST_CHUNKS))) if fewest > 1 or most else 1
     sizes = dict.fromkeys(-(-units // count) for count in range(fewest, most + 1))

@@ -468,7 +468,7 @@ def _share_of(
 def _evened(
     tiling: Tiling, groups: int, strips: int, columns: int, beside: int, most: int, few: int, pack_a: bool
 ) -> tuple[int, int]:
-    """The groups of rows and strips of columns, up to twice as many of each, whose pieces come out most evenly among
+    """The groups of rows and strips of columns, up to twice the number of each, whose pieces come out most evenly among
     threads; strips stay where each packs A."""
 
     def uneven(way: tuple[int, int]) -> float:

@@ -25,7 +25,7 @@ class Slots(NamedTuple):
 
 
 def slots_of(indices: Sequence[Tensor]) -> Slots:
-    """The slots of int64 vectors of indices, at least one in all, as many slots as there are indices."""
+    """The slots of int64 vectors of indices, a slot for each of these, of which there is at least one."""
     index = indices[0] if len(indices) == 1 else o.concat(indices)
     (count,) = index.shape
     order = o.argsort(index)
