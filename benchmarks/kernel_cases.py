@@ -24,7 +24,8 @@ class Case:
     """``function(system, *arrays)`` at ``sizes``.
 
     ``kinds`` has a letter for each operand, the last one counts for all that follow: ``n`` normal, ``u`` uniform in
-    (0, 1), ``z`` int64, ``b`` bool, ``i`` indices below the first size of the first operand, ``c`` below its last.
+    (0, 1), ``z`` int64, ``s`` int32, ``b`` bool, ``t`` what holds throughout, ``i`` indices below the first size of the first operand, ``c`` below
+    its last.
     Operands of the kinds n and u have gradients, unless the case says that there are none. ``without`` names systems
     that have no such function.
     """
@@ -50,8 +51,12 @@ class Case:
                     return rng.random(shape).astype(dtype)
                 case "b":
                     return rng.random(shape) < 0.5
+                case "t":
+                    return np.ones(shape, bool)
                 case "z":
                     return rng.integers(-1000, 1000, shape)
+                case "s":
+                    return rng.integers(-(2**31), 2**31, shape).astype(np.int32)
                 case _:
                     return rng.integers(0, bound[kind], shape)
 
@@ -93,6 +98,7 @@ FLAT = one((4000,), (100_000,), (1_000_000,), (9_000_000,))
 CACHED = one((512, 512))
 ROWS = one((512, 512), (64, 4096), (8192, 64), (10000, 10), (100_000, 3), (333, 77), (4096, 1024))
 NORMS = affine((512, 512), (4096, 768), (10000, 32), (10000, 10), (333, 77))
+LONG = one((1, 1_000_000), (3, 300_000))  # few rows: what is computed of one has no other beside it
 TABLES = one((1000, 1000), (100_000, 8), (64, 4096), (4096, 2048), (777, 33))
 IMAGES = one((16, 32, 56, 56), (8, 64, 112, 112), (64, 6, 28, 28))
 POINTS = one((512, 2), (512, 16), (2048, 2), (2048, 16))
@@ -103,6 +109,10 @@ POINTS = one((512, 2), (512, 16), (2048, 2), (2048, 16))
 
 def named(name: str) -> Function:
     return lambda m, *xs: getattr(m, name)(*xs)
+
+
+def spelled(subscripts: str) -> Function:
+    return lambda m, *xs: m.einsum(subscripts, *xs)
 
 
 def stable_order(m: Any, x: Any) -> Any:
@@ -315,6 +325,22 @@ FAMILIES: dict[str, dict[str, Case]] = {
         "argmax_0": Case(lambda m, x: m.argmax(x, 0), TABLES, drawn_rows, gradient=False),
         "argmin_1": Case(lambda m, x: m.argmin(x, 1), one((1000, 1000), (20000, 10)), gradient=False),
     },
+    "long_rows": {
+        "long_sum": Case(lambda m, x: m.sum(x, 1), LONG),
+        "long_mean": Case(lambda m, x: m.mean(x, 1), LONG),
+        "long_max": Case(lambda m, x: m.max(x, 1), LONG),
+        "long_var": Case(lambda m, x: m.var(x, 1), LONG),
+        "long_argmax": Case(lambda m, x: m.argmax(x, 1), LONG, gradient=False),
+        "long_argmin": Case(lambda m, x: m.argmin(x, 1), LONG, gradient=False),
+        "long_logsumexp": Case(lambda m, x: m.logsumexp(x, 1), LONG),
+        "long_any": Case(lambda m, x: m.any(x > 9.0, 1), LONG, gradient=False),
+        "long_int64_sum": Case(lambda m, x: m.sum(x, 1), LONG, kinds="z", gradient=False),
+        "long_int64_max": Case(lambda m, x: m.max(x, 1), LONG, kinds="z", gradient=False),
+        "long_int64_argmax": Case(lambda m, x: m.argmax(x, 1), LONG, kinds="z", gradient=False),
+        "long_int32_max": Case(lambda m, x: m.max(x, 1), LONG, kinds="s", gradient=False),
+        "long_int32_argmax": Case(lambda m, x: m.argmax(x, 1), LONG, kinds="s", gradient=False),
+        "long_bool_all": Case(lambda m, x: m.all(x, 1), LONG, kinds="t", gradient=False),
+    },
     "moves": {
         "transpose": Case(
             lambda m, x: m.permute(x, (1, 0)), one((512, 512), (2000, 3000), (100_000, 8), (8, 100_000), (333, 77)),
@@ -359,13 +385,41 @@ FAMILIES: dict[str, dict[str, Case]] = {
         "cumsum_1": Case(lambda m, x: m.cumsum(x, 1), TABLES, drawn_rows),
         "cumsum_0": Case(lambda m, x: m.cumsum(x, 0), TABLES, drawn_rows),
         "sort": Case(lambda m, x: m.sort(x, 1), one((1000, 1000), (10000, 10), (64, 4096)), drawn_rows, gradient=False),
-        "argsort": Case(stable_order, one((1000, 100), (10000, 10)), gradient=False),
+        "argsort": Case(
+            stable_order, one((1000, 100), (10000, 10), (64, 4096), (1, 1_000_000)), drawn_rows, gradient=False
+        ),
+        "long_sort": Case(lambda m, x: m.sort(x, 1), LONG, gradient=False),
+        "int64_sort": Case(
+            lambda m, x: m.sort(x, 1), one((1000, 1000), (10000, 10), (1, 1_000_000)), kinds="z", gradient=False
+        ),
+        "int32_sort": Case(
+            lambda m, x: m.sort(x, 1), one((1000, 1000), (10000, 10), (1, 1_000_000)), kinds="s", gradient=False
+        ),
+        "int32_argsort": Case(stable_order, one((1000, 100), (64, 4096)), kinds="s", gradient=False),
     },
     "products": {  # of several operands: vertices moved by bones, and by the tangents of bones
         "bones": Case(lambda m, t, v, w: m.einsum("bij,vj,vb->vi", t, v, w), [((22, 3, 4), (6000, 4), (6000, 22))]),
         "bone_tangents": Case(
             lambda m, t, v, w: m.einsum("tbij,vj,vb->tvi", t, v, w), [((26, 22, 3, 4), (6000, 4), (6000, 22))]
         ),
+    },
+    "einsums": {  # of two operands and more, whose gradients are products of other layouts
+        "bmm": Case(spelled("bij,bjk->bik"), [((64, 64, 64), (64, 64, 64)), ((16, 100, 30), (16, 30, 70))]),
+        "bmm_shared": Case(spelled("bij,jk->bik"), [((64, 50, 64), (64, 96))]),
+        "scores": Case(spelled("bihd,bjhd->bhij"), [((8, 128, 4, 32), (8, 128, 4, 32))]),
+        "mixed": Case(spelled("bhij,bjhd->bihd"), [((8, 4, 128, 128), (8, 128, 4, 32))]),
+        "heads_in": Case(spelled("bid,dhk->bihk"), [((8, 128, 128), (128, 4, 32))]),
+        "heads_out": Case(spelled("bihk,hkd->bid"), [((8, 128, 4, 32), (4, 32, 128))]),
+        "bilinear": Case(spelled("bi,oij,bj->bo"), [((256, 32), (24, 32, 40), (256, 40))]),
+        "quadratic": Case(spelled("bi,ij,bj->b"), [((1000, 64), (64, 64), (1000, 64))]),
+        "outer_sum": Case(spelled("bi,bj->ij"), [((2000, 64), (2000, 48))]),
+        "last_axes": Case(spelled("abij,kij->abk"), [((20, 30, 16, 12), (40, 16, 12))]),
+        "middle_axis": Case(spelled("iaj,ab->ibj"), [((64, 48, 100), (48, 56))]),
+        "tensor_train": Case(
+            spelled("ap,apqc,bq->abc"), [((8, 24), (8, 24, 20, 16), (50, 20))],
+        ),
+        "train_chain": Case(spelled("bi,bj,bk,ip,pjq,qk->b"), [((500, 8), (500, 8), (500, 8), (8, 12), (12, 8, 12), (12, 8))]),
+        "tucker": Case(spelled("abc,ia,jb,kc->ijk"), [((8, 10, 12), (40, 8), (30, 10), (20, 12))]),
     },
     "pairs": {
         "kernel_sum": Case(lambda m, x: m.sum(m.exp(-square_distances(x)), 1), POINTS, drawn_points),

@@ -1,7 +1,7 @@
 """Measure kernels that are no products: rows, reductions, pairs, pooling, gathers, loops, elementary functions.
 
     python benchmarks/kernels.py [--case NAMES] [--seed N] [--dtype float32|float64] [--gradient] [--threads N]
-                                 [--seconds S] [--peer NAMES] [--drawn N] [--below RATIO]
+                                 [--seconds S] [--peer NAMES] [--drawn N] [--below RATIO] [--isa native|avx2]
 
 What one call does is one function of arrays in memory (``kernel_cases``); NumPy arrays go in and come out, except that
 PyTorch keeps its own tensors, which share the memory. With ``--gradient`` it is the gradient for every real operand,
@@ -9,7 +9,7 @@ weighted by a constant array. Sizes are the named ones of each case, and ``--dra
 its bounds. ``NAMES`` are of cases or families, separated by commas; ``sum_*`` is every name that begins so.
 
 An answer must agree with the first peer's before it is timed. The contestants take turns; the least time of each
-counts; malloc keeps its memory for all of them. Goes out: a table in Markdown of our microseconds, with fresh results
+counts; malloc keeps its memory for all of them. ``--isa`` is as in ``run.py``. Goes out: a table in Markdown of our microseconds, with fresh results
 and with ``out=``, and of each peer's time over ours with fresh results (above 1 we are faster); the geometric means of
 those; and what is below ``--below``, worst first.
 """
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from instruction_sets import environment
 from kernel_cases import FAMILIES, Array, Case, Shapes
 from optimised import optimised
 from systems import System, installed
@@ -232,10 +233,12 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--below", type=float, default=0.95)
+    parser.add_argument("--isa", choices=("native", "avx2"), default="")
     given = parser.parse_args()
     if not KEPT_MEMORY.items() <= os.environ.items():  # malloc reads them when a process starts
         one = "--xla_cpu_multi_thread_eigen=false" if given.threads == 1 else ""
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT_MEMORY, "XLA_FLAGS": one})
+        variables = environment(given.isa, {**os.environ, **KEPT_MEMORY, "XLA_FLAGS": one})
+        os.execve(sys.executable, [sys.executable, *sys.argv], variables)
     report(all_rows(given), given.peer, given.below)
 
 

@@ -215,6 +215,9 @@ class Torch(System):
     def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return self.library.amax(x, () if axis is None else axis, keepdims)
 
+    def var(self, x: Any, axis: Any) -> Any:
+        return self.library.var(x, axis, correction=0)
+
     def maximum(self, x: Any, y: Any) -> Any:
         return self.library.clamp_min(x, y) if isinstance(y, int | float) else self.library.maximum(x, y)
 
