@@ -33,6 +33,7 @@ class ISA:
     scales: bool = False  # x·2ⁿ, and exponent and mantissa of x
     estimates: bool = False  # 1/x to 14 bits
     compresses: bool = False  # the lanes where a mask is on, side by side
+    permutes: bool = False  # the parts of 32 bits of a register in an order that another one has
     looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
     prefetches: bool = False  # cache lines, by an instruction
     unwinds: bool = False  # what a program is called by may look at its frames, of debuggers and exceptions
@@ -50,6 +51,11 @@ class ISA:
     def fuses(self, element: str) -> bool:
         """True if there are multiply-adds of an LLVM type that round once."""
         return self.fma and element in self.floats
+
+    @property
+    def partitions(self) -> bool:
+        """True if the lanes of a vector where a mask is on can be put side by side in a few instructions."""
+        return self.compresses or self.permutes
 
     @property
     def word(self) -> str:
@@ -70,7 +76,7 @@ NEON_ISA = ISA(  # what every aarch64 has
     "neon", 16, 32, "aarch64", fma=True, by_lane=True, extremes=True, rounds=True, prefetches=True, unwinds=True,
     guarded=True, cpu="generic",
 )  # fmt: skip
-AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=True, prefetches=True,
+AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=True, permutes=True, prefetches=True,
                unwinds=True, guarded=True, cpu="x86-64-v3", features=_enabled(AVX2_NEEDS),
                needs=AVX2_NEEDS)  # fmt: skip
 AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True,

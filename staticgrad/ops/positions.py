@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.base.errors import GraphError
-from staticgrad.base.extents import is_exactly
+from staticgrad.base.extents import is_exactly, is_open
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis
 from staticgrad.graph.graph import Tensor
@@ -15,6 +15,10 @@ from staticgrad.graph.lifting import TensorLike
 from staticgrad.graph.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.reductions import reduced_shape
+from staticgrad.ops.views.slicing import slice_axis
+
+BLOCK = 2048  # elements of a long row whose extreme is known apart
+LONG = 8 * BLOCK
 
 
 @frozen
@@ -37,19 +41,45 @@ def _arg_type(name: str) -> Callable[..., TensorType]:
 def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Sequence[Tensor]]:
     def expand(o: Namespace, node: Primal[ArgAttributes]) -> Sequence[Tensor]:
         x, axis = node.inputs[0], node.attrs.axis
-        best = FUNCTIONS.__getattr__(extreme)(x, axis=axis, keepdims=True)
-        other = o.not_equal(x, best)
-        if is_floating(x.dtype):  # what is left where one comparison holds is compared again: one instruction
-            other = o.logical_and(other, o.equal(x, x))
-        # places of half the width where they fit: a register holds twice the number
-        extent = x.shape[axis]
-        width = int32 if isinstance(extent, int) and extent <= np.iinfo(np.int32).max else int64
-        places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
-        first = o.min(o.where(other, int(np.iinfo(width).max), places), axis=axis, keepdims=True)
-        found = o.astype(first, int64)
+        reduce = FUNCTIONS.__getattr__(extreme)
+        if axis == x.ndim - 1 and all(isinstance(n, int) and not is_open(n) for n in x.shape) and x.shape[-1] >= LONG:
+            found = _in_blocks(o, x, reduce)
+        else:
+            found = o.astype(_first_equal(o, x, reduce(x, axis=axis, keepdims=True), axis), int64)
         return [found if node.attrs.keepdims else o.squeeze(found, axis)]
 
     return expand
+
+
+def _first_equal(o: Namespace, x: Tensor, best: Tensor, axis: int) -> Tensor:
+    """The first position along an axis at which there is the extreme, or NaN; the axis stays."""
+    other = o.not_equal(x, best)
+    if is_floating(x.dtype):  # what is left where one comparison holds is compared again: one instruction
+        other = o.logical_and(other, o.equal(x, x))
+    # places of half the width where they fit: a register holds twice the number
+    extent = x.shape[axis]
+    width = int32 if isinstance(extent, int) and extent <= np.iinfo(np.int32).max else int64
+    places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
+    return o.min(o.where(other, int(np.iinfo(width).max), places), axis=axis, keepdims=True)
+
+
+def _in_blocks(o: Namespace, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+    """The first position of the extreme of long rows, which are read once: of the extremes of blocks the first that is
+    that of all tells the block in which it is looked for. The last block, of what fills no whole one, begins in the
+    one before it, in which there is no such element then."""
+    *outer, size = x.shape
+    axis, count = len(outer), size // BLOCK
+    whole = slice_axis(x, axis, 0, count * BLOCK)
+    bests = reduce(o.reshape(whole, (*outer, count, BLOCK)), axis=axis + 1)
+    if size % BLOCK:
+        last = reduce(slice_axis(x, axis, size - BLOCK, size), axis=axis, keepdims=True)
+        bests = o.concat([bests, last], axis=axis)
+    best = reduce(bests, axis=axis, keepdims=True)
+    block = o.astype(_first_equal(o, bests, best, axis), int64)
+    start = o.minimum(block * BLOCK, size - BLOCK)
+    rows = [o.iota((*(n if i == d else 1 for i, n in enumerate(outer)), 1), d) for d in range(axis)]
+    piece = o.gather(x, *rows, start + o.iota((BLOCK,)), axes=tuple(range(axis + 1)))
+    return start + o.astype(_first_equal(o, piece, best, axis), int64)
 
 
 _ARG_CASES = (

@@ -17,7 +17,7 @@ from staticgrad.compiler.machine.target import TARGETS, Target
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.compiler.plans.routines import partitions, sorting
 
-PARTITIONING = [name for name in HERE if TARGETS[name].isa.compresses]
+PARTITIONING = [name for name in HERE if TARGETS[name].isa.partitions]
 WORDS = [np.dtype(np.int32), np.dtype(np.int64)]
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,7 @@ def used(name: str, row: Array) -> float:
     """Sort a row in place: how often each of its words was partitioned, on average; infinite where that was given up.
     Nothing behind the row is written."""
     target, lanes = TARGETS[name], TARGETS[name].lanes(row.dtype)
-    words = np.concatenate([row, np.full(lanes, 77, row.dtype)])
+    words = np.concatenate([row, np.full(partitions.behind(target, row.dtype), 77, row.dtype)])
     spare, stack = np.empty(row.size + lanes, row.dtype), np.empty(partitions.STACK_BYTES, np.uint8)
     work = partitions.work(target, row.dtype, row.size)
     _, run = sorter(name, row.dtype)

@@ -17,6 +17,11 @@ def shortest(target: Target, dtype: np.dtype) -> int:
     return 2 * IN_REGISTERS * target.lanes(dtype)
 
 
+def behind(target: Target, dtype: np.dtype) -> int:
+    """The words behind a row that are loaded, and stored again, with those of its last range."""
+    return target.lanes(dtype) if target.isa.predicated else shortest(target, dtype)
+
+
 def work(target: Target, dtype: np.dtype, length: int) -> int:
     """The words that partitions of a row of ``length`` may read: more than twice those of most rows."""
     levels = (highest(length) // shortest(target, dtype)).bit_length()

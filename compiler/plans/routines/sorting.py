@@ -83,16 +83,16 @@ def sort_alone(routine: Sort, target: Target) -> RowSort:
 
 def _words(routine: Sort, target: Target) -> np.dtype | None:
     size = routine.dtype.itemsize
-    if highest(routine.length) <= RANKED or not target.isa.compresses:
+    if highest(routine.length) <= RANKED or not target.isa.partitions:
         return None
-    if size < 4 or (routine.indices and size > 4):
+    if size < 4 or (routine.indices and (size > 4 or not target.isa.compresses)):
         return None
     return INT64 if routine.indices or size == 8 else INT32
 
 
 def side_by_side(routine: Sort, target: Target) -> NetworkScratch | None:
     """The scratch memory of rows that are sorted side by side; None for rows that are sorted alone."""
-    if highest(routine.length) > BESIDE and _words(routine, target) is not None:
+    if target.isa.compresses and highest(routine.length) > BESIDE and _words(routine, target) is not None:
         return None
     return network_scratch(routine, target)
 
