@@ -24,8 +24,8 @@ class Case:
     """``function(system, *arrays)`` at ``sizes``.
 
     ``kinds`` has a letter for each operand, the last one counts for all that follow: ``n`` normal, ``u`` uniform in
-    (0, 1), ``z`` int64, ``s`` int32, ``b`` bool, ``t`` what holds throughout, ``i`` indices below the first size of the first operand, ``c`` below
-    its last.
+    (0, 1), ``z`` int64, ``s`` int32, ``b`` bool, ``t`` what holds throughout, ``i`` indices below the first size of the
+    first operand, ``c`` below its last.
     Operands of the kinds n and u have gradients, unless the case says that there are none. ``without`` names systems
     that have no such function.
     """
@@ -415,10 +415,10 @@ FAMILIES: dict[str, dict[str, Case]] = {
         "outer_sum": Case(spelled("bi,bj->ij"), [((2000, 64), (2000, 48))]),
         "last_axes": Case(spelled("abij,kij->abk"), [((20, 30, 16, 12), (40, 16, 12))]),
         "middle_axis": Case(spelled("iaj,ab->ibj"), [((64, 48, 100), (48, 56))]),
-        "tensor_train": Case(
-            spelled("ap,apqc,bq->abc"), [((8, 24), (8, 24, 20, 16), (50, 20))],
+        "tensor_train": Case(spelled("ap,apqc,bq->abc"), [((8, 24), (8, 24, 20, 16), (50, 20))]),
+        "train_chain": Case(
+            spelled("bi,bj,bk,ip,pjq,qk->b"), [((500, 8), (500, 8), (500, 8), (8, 12), (12, 8, 12), (12, 8))]
         ),
-        "train_chain": Case(spelled("bi,bj,bk,ip,pjq,qk->b"), [((500, 8), (500, 8), (500, 8), (8, 12), (12, 8, 12), (12, 8))]),
         "tucker": Case(spelled("abc,ia,jb,kc->ijk"), [((8, 10, 12), (40, 8), (30, 10), (20, 12))]),
     },
     "pairs": {

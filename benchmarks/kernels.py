@@ -9,9 +9,9 @@ weighted by a constant array. Sizes are the named ones of each case, and ``--dra
 its bounds. ``NAMES`` are of cases or families, separated by commas; ``sum_*`` is every name that begins so.
 
 An answer must agree with the first peer's before it is timed. The contestants take turns; the least time of each
-counts; malloc keeps its memory for all of them. ``--isa`` is as in ``run.py``. Goes out: a table in Markdown of our microseconds, with fresh results
-and with ``out=``, and of each peer's time over ours with fresh results (above 1 we are faster); the geometric means of
-those; and what is below ``--below``, worst first.
+counts; malloc keeps its memory for all of them. ``--isa`` is as in ``run.py``. Goes out: a table in Markdown of our
+microseconds, with fresh results and with ``out=``, and of each peer's time over ours with fresh results (above 1 we are
+faster); the geometric means of those; and what is below ``--below``, worst first.
 """
 
 from __future__ import annotations

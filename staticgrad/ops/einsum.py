@@ -30,6 +30,7 @@ from staticgrad.ops.elementwise.copies import rounded_once
 
 EXACT = 5  # operands up to which all orders are tried
 BALANCE = 16  # multiply-adds that take about as long as moving one element to or from memory
+SMALL = 4096  # elements of a matrix that is multiplied by one vector, up to which that is no product of matrices
 NOMINAL = 64  # stands for a size that is not known yet
 Pair = tuple[int, int]
 
@@ -75,7 +76,8 @@ def _expand(o: Namespace, node: Primal[EinsumAttributes]) -> Sequence[Tensor]:
     terms = [_Labelled(x, labels) for x, labels in zip(node.inputs, attrs.operands, strict=True)]
     for a, b in contraction_order(attrs, sizes):
         later = {label for i, x in enumerate(terms) if i not in (a, b) for label in x.labels}
-        made = _contract(terms[a], terms[b], set(attrs.result) | later)
+        left, right = _rows_first(terms[a], terms[b], later & set(attrs.result))
+        made = _contract(left, right, set(attrs.result) | later)
         terms = [*(x for i, x in enumerate(terms) if i not in (a, b)), made]
     return [_arrange(terms[0], attrs.result)]
 
@@ -298,9 +300,24 @@ def _contract(a: _Labelled, b: _Labelled, keep: set[str]) -> _Labelled:
     leading = tuple(shape[c] for c in batch)
     left = o.reshape(_grouped(a, (*batch, rows, summed)), (*leading, m, k))
     right = o.reshape(_grouped(b, (*batch, summed, columns)), (*leading, k, n))
-    result = matmul(left, right) if summed else o.multiply(left, right)
+    if not summed:
+        result = o.multiply(left, right)
+    elif batch and _number(m) * _number(n) * _number(k) < SMALL and 1 in (m, n):
+        # A matrix that meets one vector has no element that is used twice, so no tile or panel pays.
+        axis = len(batch)
+        columns_of_left = o.reshape(o.matrix_transpose(left), (*leading, k, m, 1))
+        result = o.sum(o.multiply(columns_of_left, o.reshape(right, (*leading, k, 1, n))), axis=axis, dtype=left.dtype)
+    else:
+        result = matmul(left, right)
     labels = batch + rows + columns
     return _Labelled(o.reshape(result, tuple(shape[c] for c in labels)), labels)
+
+
+def _rows_first(a: _Labelled, b: _Labelled, shared: set[str]) -> tuple[_Labelled, _Labelled]:
+    """Two operands in the order in which their product begins with labels that it and a later operand have, and that
+    are not summed then: these are the batch of the next product, each of whose matrices should lie in one place."""
+    leads = [bool(shared & (set(x.labels) - set(y.labels))) for x, y in ((a, b), (b, a))]
+    return (b, a) if leads == [False, True] else (a, b)
 
 
 def _drop(x: _Labelled, label: str) -> _Labelled:

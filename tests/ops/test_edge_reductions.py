@@ -17,6 +17,7 @@ from support.selection import rotating
 from support.targets import EVERY
 
 import staticgrad as sg
+from staticgrad.ops.positions import BLOCK, LONG
 
 SIZES = (1, 2, 3, 7, 16, 17, 33, 64, 100, 700)
 DTYPES = ("float16", "float32", "float64")
@@ -168,3 +169,35 @@ def test_the_median_of_a_negative_infinity_and_a_number_is_not_nan() -> None:
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(medians, np.median(pairs, 1))
     np.testing.assert_array_equal(quantiles[:, :3], [[-np.inf, np.inf, -np.inf]] * 2)
+
+
+@pytest.mark.parametrize("size", [LONG, LONG + 1, LONG + BLOCK - 1, LONG - 1])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
+@pytest.mark.parametrize("name", EVERY)
+def test_positions_in_long_rows_are_of_the_first_of_equal_ones(
+    name: str, dtype: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the bounds of blocks, in the rest that fills none, and where all elements are equal or the least."""
+    monkeypatch.setenv("STATICGRAD_TARGET", name)
+    rng, least = np.random.default_rng(size), {"float32": -INF, "float16": -INF, "int64": np.iinfo(np.int64).min}
+    places = [(), (0,), (size - 1,), (BLOCK - 1, BLOCK), (size - 2, size - 1), (3 * BLOCK, 5 * BLOCK), (size // 2,)]
+    x = np.zeros((2 * len(places), size), dtype)
+    for row, where in enumerate(places):
+        x[row, list(where)] = 1
+        x[len(places) + row] = least.get(dtype, 0)
+        x[len(places) + row, list(where)] = NAN if dtype.startswith("float") else 1
+    x[0] = rng.integers(0, 2, size)
+    with sg.Graph() as graph:
+        fed = sg.placeholder(x.shape, x.dtype)
+        flat = sg.reshape(fed, (-1,))
+        fetches = [
+            sg.argmax(fed, 1),
+            sg.argmin(fed, 1, keepdims=True),
+            sg.argmax(flat),
+            sg.argmin(sg.logical_not(fed), 1),
+        ]
+        got = sg.Session(graph).run(fetches, {fed: x})
+    np.testing.assert_array_equal(got[0], np.argmax(x, 1))
+    np.testing.assert_array_equal(got[1], np.argmin(x, 1, keepdims=True))
+    np.testing.assert_array_equal(got[2], np.argmax(x))
+    np.testing.assert_array_equal(got[3], np.argmin(x == 0, 1))

@@ -98,3 +98,42 @@ def test_a_product_of_merged_axes_of_a_transposed_tensor_copies_it_once() -> Non
     arrays = [rng.normal(size=t.shape).astype(np.float32) for t in (x, y)]
     expected = arrays[1] @ arrays[0].transpose(2, 1, 0).reshape(20, 6)
     np.testing.assert_allclose(step(*arrays), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        ("bi,oij,bj->bo", ((30, 8), (6, 8, 10), (30, 10))),
+        ("bij,vj,vb->vi", ((5, 3, 4), (60, 4), (60, 5))),
+        ("bij,bj->bi", ((30, 5, 7), (30, 7))),
+        ("bj,bjk->kb", ((30, 7), (30, 7, 5))),
+        ("bi,bi->b", ((30, 9), (30, 9))),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_small_matrix_for_each_vector_is_no_product_of_matrices(
+    spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str
+) -> None:
+    """None of its elements is used twice; the result of the product before has each of them in one place."""
+    rng = np.random.default_rng(1)
+    arrays = [rng.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    with sg.Graph() as graph:
+        xs = [sg.placeholder(x.shape, x.dtype) for x in arrays]
+        step = sg.Session(graph).compile(sg.einsum(spec, *xs), xs)
+    assert "contraction" not in [kernel.family for kernel in step.cost.kernels][len(shapes) - 2 :]
+    np.testing.assert_array_equal(step(*arrays), np.einsum(spec, *arrays))
+
+
+def test_gradients_of_a_bilinear_form_are_those_of_products_in_turn() -> None:
+    rng = np.random.default_rng(2)
+    arrays = [rng.normal(size=shape) for shape in ((30, 8), (6, 8, 10), (30, 10), (30, 6))]
+    with sg.Graph() as graph:
+        x, w, y, ct = (sg.placeholder(a.shape, sg.float64) for a in arrays)
+        slopes = sg.gradients(sg.einsum("bi,oij,bj->bo", x, w, y), [x, w, y], grad_ys=ct)
+        step = sg.Session(graph).compile(slopes, [x, w, y, ct])
+    a, b, c, d = arrays
+    expected = [
+        np.einsum("bo,oij,bj->bi", d, b, c), np.einsum("bi,bo,bj->oij", a, d, c), np.einsum("bi,oij,bo->bj", a, b, d),
+    ]  # fmt: skip
+    for got, want in zip(step(*arrays), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)

@@ -34,11 +34,10 @@ ELSEWHERE = {  # modes of other instruction sets than this one
         **dict.fromkeys(("SmallPlaneTile", "SmallPlaneTile.phases: one", "SmallPlaneTile.phases: several"), _MASKS),
         **dict.fromkeys(("Tiling.exact: yes", "Tiling.masked: yes"), _MASKS),
         **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes"), _PREDICATES),
-        "sort: by partitions": "it needs an instruction that compresses",
+        "sort: by partitions": "it needs an instruction that brings the lanes of a mask side by side",
     },
     "avx2": {
         **dict.fromkeys(("Span.masked: yes", "Tiling.folded: yes", "Tiling.masked: yes"), _PREDICATES),
-        "sort: by partitions": "it needs an instruction that compresses",
     },
     "avx512": {"Tiling.exact: yes": "a last vector is masked", "Tiling.masked: no": "a last vector is masked"},
 }

@@ -47,10 +47,7 @@ def _orders(module: IRModule, lanes: int) -> str:
     """The name of a table that has for each mask of a vector's lanes the order of a register's halves of 32 bits in
     which the lanes that are on come first: a byte each."""
     key, wide = (_orders, lanes), ORDERED // lanes
-    orders = [
-        sorted(range(ORDERED), key=lambda part: not mask >> part // wide & 1)  # noqa: B023
-        for mask in range(1 << lanes)
-    ]
+    orders = [sorted(range(ORDERED), key=lambda part: not mask >> part // wide & 1) for mask in range(1 << lanes)]
     return module.shared(key) or module.share(key, module.table(f"quicksort.orders.{lanes}", np.array(orders, np.int8)))
 
 

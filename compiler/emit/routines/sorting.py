@@ -2,11 +2,11 @@
 
 Elements become *keys*: unsigned integers in the order wanted, NaN the largest (in descending order the first). Short
 rows are sorted by rank: how many keys are smaller, or equal and earlier, is counted for a vector of elements at a time.
-Long rows are sorted by partitions (``quicksort``) where the target compresses vectors; others, and those of which too
-many partitions are uneven, by the digits of their keys, the last first (Knuth, The Art of Computer Programming, 5.2.5);
-a digit that all keys share is passed over. Where indices are wanted, zeros of both signs are equal; values that are
-sorted alone in long rows come with -0 before 0. Many rows are sorted side by side (``networks``). Rows
-of an open length are sorted as the longest of them are, whose scratch memory they have.
+Long rows are sorted by partitions (``quicksort``) where the target has instructions for that; others, and those of
+which too many partitions are uneven, by the digits of their keys, the last first (Knuth, The Art of Computer
+Programming, 5.2.5); a digit that all keys share is passed over. Where indices are wanted, zeros of both signs are
+equal; values that are sorted alone in long rows come with -0 before 0. Many rows are sorted side by side
+(``networks``). Rows of an open length are sorted as the longest of them are, whose scratch memory they have.
 """
 
 from __future__ import annotations
