@@ -18,7 +18,7 @@ from staticgrad.compiler.plans.routines.networks import NetworkScratch, network_
 from staticgrad.compiler.plans.routines.partitions import STACK_BYTES
 
 RANKED = 160  # elements up to which rows are sorted by rank
-BESIDE = 512  # elements up to which rows are sorted side by side where vectors compress: these fit the first cache
+BESIDE = 512  # elements up to which rows are sorted side by side: these fit the first cache
 DIGIT = 8  # bits
 BUCKETS = 1 << DIGIT
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -92,7 +92,7 @@ def _words(routine: Sort, target: Target) -> np.dtype | None:
 
 def side_by_side(routine: Sort, target: Target) -> NetworkScratch | None:
     """The scratch memory of rows that are sorted side by side; None for rows that are sorted alone."""
-    if target.isa.compresses and highest(routine.length) > BESIDE and _words(routine, target) is not None:
+    if highest(routine.length) > BESIDE and _words(routine, target) is not None:
         return None
     return network_scratch(routine, target)
 
