@@ -42,8 +42,9 @@ def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Se
     def expand(o: Namespace, node: Primal[ArgAttributes]) -> Sequence[Tensor]:
         x, axis = node.inputs[0], node.attrs.axis
         reduce = FUNCTIONS.__getattr__(extreme)
-        if axis == x.ndim - 1 and all(isinstance(n, int) and not is_open(n) for n in x.shape) and x.shape[-1] >= LONG:
-            found = _in_blocks(o, x, reduce)
+        known = [n for n in x.shape if isinstance(n, int) and not is_open(n)]
+        if axis == x.ndim - 1 and len(known) == x.ndim and known[axis] >= LONG:
+            found = _in_blocks(o, x, known, reduce)
         else:
             found = o.astype(_first_equal(o, x, reduce(x, axis=axis, keepdims=True), axis), int64)
         return [found if node.attrs.keepdims else o.squeeze(found, axis)]
@@ -63,11 +64,11 @@ def _first_equal(o: Namespace, x: Tensor, best: Tensor, axis: int) -> Tensor:
     return o.min(o.where(other, int(np.iinfo(width).max), places), axis=axis, keepdims=True)
 
 
-def _in_blocks(o: Namespace, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+def _in_blocks(o: Namespace, x: Tensor, shape: Sequence[int], reduce: Callable[..., Tensor]) -> Tensor:
     """The first position of the extreme of long rows, which are read once: of the extremes of blocks the first that is
     that of all tells the block in which it is looked for. The last block, of what fills no whole one, begins in the
     one before it, in which there is no such element then."""
-    *outer, size = x.shape
+    *outer, size = shape
     axis, count = len(outer), size // BLOCK
     whole = slice_axis(x, axis, 0, count * BLOCK)
     bests = reduce(o.reshape(whole, (*outer, count, BLOCK)), axis=axis + 1)
