@@ -24,6 +24,7 @@ from staticgrad.compiler.passes.row_updates import row_updates
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
+from staticgrad.compiler.passes.unstack import unstack
 from staticgrad.compiler.regions import repeats
 from staticgrad.compiler.regions.region import Region, private
 from staticgrad.ops.control.loops import LoopAttributes
@@ -88,6 +89,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify),
     Pass("rows", rows),
     Pass("cse", cse),
+    Pass("unstack", unstack),
     Pass("dce", dce),
     Pass("row_updates", row_updates),
     Pass("pads", pads),
