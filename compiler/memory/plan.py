@@ -1,7 +1,8 @@
 """Plan: steps in order come in, the offset of every buffer goes out.
 
 A buffer lives from the step that first touches it until after the one that last does; both are recomputed by the
-checker from the steps and from where they find what they read.
+checker from the steps and from where they find what they read. Where a step runs through many buffers of whole pages
+side by side, each has a cache line more, so that they lie at different places of the nearest cache.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from staticgrad.compiler.program.slots import FeedSlot
 from staticgrad.compiler.program.step import Step, placed
 
 ALIGNMENT = 64
+# Addresses that lie a multiple of WAY_BYTES apart share a set of the nearest cache, which has room for about WAYS lines.
+WAY_BYTES = 4096
+WAYS = 8
 
 
 def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
@@ -29,6 +33,17 @@ def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
                 first, _ = ranges.get(memory, (time, time))
                 ranges[memory] = (first, time + 1)
     return ranges
+
+
+def staggered(steps: Sequence[Step]) -> frozenset[Temp]:
+    """The buffers that shall not lie whole ways of the nearest cache apart: a step runs through more of them at once
+    than the cache keeps lines for, and each would lose its line before the next element is reached."""
+    found: set[Temp] = set()
+    for step in steps:
+        alike = {m for m in step.memories if isinstance(m, Temp) and m.pinned is None and m.nbytes % WAY_BYTES == 0}
+        if len(alike) > WAYS:
+            found |= alike
+    return frozenset(found)
 
 
 def donate(steps: Sequence[Step], pinned: Sequence[Pinned]) -> list[Step]:
@@ -63,8 +78,15 @@ def plan_memory(
         temp: (first if temp.pinned is None else 0, len(steps) if temp in lasting else last)
         for temp, (first, last) in live_ranges(steps).items()
     }
+    wider = {temp: ALIGNMENT for temp in staggered(steps)}
     intervals = tuple(
-        Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, t.pinned)
+        Interval(
+            f"{t.name}#{number}",
+            first if share else 0,
+            last if share else len(steps),
+            t.nbytes + wider.get(t, 0),
+            t.pinned,
+        )
         for number, (t, (first, last)) in enumerate(ranges.items())
     )
     left = {value.offset: value for value in pinned if not value.donated}
