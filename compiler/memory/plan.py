@@ -19,7 +19,7 @@ from staticgrad.compiler.program.slots import FeedSlot
 from staticgrad.compiler.program.step import Step, placed
 
 ALIGNMENT = 64
-# Addresses that lie a multiple of WAY_BYTES apart share a set of the nearest cache, which has room for about WAYS lines.
+# Addresses a multiple of WAY_BYTES apart share a set of the nearest cache, which has room for about WAYS lines.
 WAY_BYTES = 4096
 WAYS = 8
 
@@ -78,7 +78,7 @@ def plan_memory(
         temp: (first if temp.pinned is None else 0, len(steps) if temp in lasting else last)
         for temp, (first, last) in live_ranges(steps).items()
     }
-    wider = {temp: ALIGNMENT for temp in staggered(steps)}
+    wider = dict.fromkeys(staggered(steps), ALIGNMENT)
     intervals = tuple(
         Interval(
             f"{t.name}#{number}",

@@ -27,7 +27,6 @@ from staticgrad.base.frozen import frozen
 from staticgrad.base.types import sizes
 from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.kernels.body import STEP_OF
-from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -46,7 +45,6 @@ def unstack(region: Region) -> Region:
     found = _Components(region).worthwhile() if any(map(_is_short_sum, region.graph.nodes)) else set[Node]()
     if not found:
         return region
-    took("unstack: a short axis as tensors")
     parts: dict[Tensor, tuple[Tensor, ...]] = {}  # of the tensors of the new graph that were unstacked
     known: dict[tuple[Tensor, int], Tensor] = {}  # parts of others
 
