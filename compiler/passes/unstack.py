@@ -124,7 +124,7 @@ def _is_long(x: Tensor) -> bool:
 
 @frozen
 class _Border:
-    """What a component reduces, and the tensors of its own shape that come in and go out."""
+    """The reductions of a component, and the tensors of its own shape that come in and go out."""
 
     short: set[Tensor]  # that are reduced over the last axis alone
     others: set[Tensor]  # that are reduced over other axes
