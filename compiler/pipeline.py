@@ -55,7 +55,7 @@ from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
 from staticgrad.compiler.steps.planning import plan_kernels, share_packing
-from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
+from staticgrad.compiler.steps.prepare import kept_buffers, packed_once, prepare, summary
 from staticgrad.compiler.steps.running import join_running
 from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.split import split_reductions
@@ -139,6 +139,8 @@ def _lowered(
     region = stages.region("materialize", materialize(region))
     slots, steps, places = _kernels(region, options, planner)
     first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)
+    if not first and options.memory_budget is None:
+        rest = packed_once(rest, planner)
     first, rest = _ordered(first, options, planner, rest), _ordered(rest, options, planner, first)
     return _Lowered(region, slots, first, rest, places)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from staticgrad.base import config
 from staticgrad.base.frozen import frozen
 from staticgrad.base.phases import phase
+from staticgrad.compiler.passes.added import added
 from staticgrad.compiler.passes.bodies import bodies, rewritten
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
@@ -83,6 +84,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("trim", trim),
     Pass("hoist", hoist),
     Pass("rewind", _rewind),
+    Pass("added", added),
     Pass("sums", sums),
     Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),

@@ -111,19 +111,11 @@ class _Rewriter:
             return None
         return others[0]
 
-    @staticmethod
-    def _behind_views(x: Tensor) -> tuple[Tensor, tuple[Node, ...]]:
-        views = []
-        while x.op.op.name in ("reshape", "permute_dims"):
-            views.append(x.op)
-            x = x.op.inputs[0]
-        return x, tuple(reversed(views))
-
     def _product(self, term: Tensor) -> _Product | None:
-        x, views = self._behind_views(term)
+        x, views = behind_views(term)
         if x.op.op is not DOT or x.ndim != 2 or x.op.control:
             return None
-        (a, a_transposed), (b, b_transposed) = map(_without_transpose, x.op.inputs)
+        (a, a_transposed), (b, b_transposed) = map(without_transpose, x.op.inputs)
         known = {*self.rows, *self.stacked}
         more = sum(math.prod(sizes(f.shape)) for f in {a, b} if f not in known)
         if largest(more) > largest(math.prod(sizes(x.shape))):
@@ -131,7 +123,7 @@ class _Rewriter:
         return _Product(a, b, a_transposed, b_transposed, views)
 
     def _reduction(self, term: Tensor) -> _Reduction | None:
-        x, views = self._behind_views(term)
+        x, views = behind_views(term)
         axes: tuple[int, ...] = ()
         if x.op.op.name == "sum" and x.op.attrs.keepdims and x.op.inputs[0].dtype == x.dtype:
             axes, x = x.op.attrs.axes, x.op.inputs[0]
@@ -159,7 +151,17 @@ class _Rewriter:
         return [*(last[j] for j in range(self.carried)), *made[len(kept) : len(kept) + len(old)]]
 
 
-def _without_transpose(x: Tensor) -> tuple[Tensor, bool]:
+def behind_views(x: Tensor) -> tuple[Tensor, tuple[Node, ...]]:
+    """The tensor of which ``x`` is a reshaped and permuted view, and the views, outermost last."""
+    views = []
+    while x.op.op.name in ("reshape", "permute_dims"):
+        views.append(x.op)
+        x = x.op.inputs[0]
+    return x, tuple(reversed(views))
+
+
+def without_transpose(x: Tensor) -> tuple[Tensor, bool]:
+    """The matrix of which ``x`` is the transpose, else ``x`` itself; and whether it is one."""
     if x.op.op.name == "permute_dims" and x.op.attrs.perm == (1, 0):
         return x.op.inputs[0], True
     return x, False

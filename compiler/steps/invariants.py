@@ -16,7 +16,7 @@ from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Temp
 from staticgrad.compiler.program.slots import FeedSlot, Slot
 from staticgrad.compiler.program.step import PackedFeed, Step, placed, replaced
-from staticgrad.compiler.steps.prepare import packed_apart
+from staticgrad.compiler.steps.prepare import Packings
 
 
 @phase("prepare")
@@ -26,23 +26,27 @@ def packed_before(
     """The steps, slots and packed feeds of a body whose feeds from number ``captured`` on are invariant."""
     first = 1 + max((slot.index for slot in slots if isinstance(slot, FeedSlot)), default=-1)
     found: list[PackedFeed] = []
-    more: list[Slot] = []
+    lent: dict[Memory, Memory] = {}  # by the buffer of what is packed, what the caller packs it into
 
     def lasts(memory: Memory) -> bool:
         return isinstance(memory, FeedSlot) and captured <= memory.index < first
 
+    packings = Packings(planner, lasts)
+
     def given(step: Step) -> list[Step] | None:
-        apart = packed_apart(step, planner, lasts)
-        if apart is None:
+        parts = packings.parts(step)
+        if parts is None:
             return None
-        packing, rest = apart
-        operand, kernel, packed = packing.operands[0], packing.kernel, packing.operands[1].memory
-        assert isinstance(operand.memory, FeedSlot)
-        assert isinstance(kernel, Packing)
-        assert isinstance(packed, Temp)
-        more.append(FeedSlot(first + len(found), TensorType((packed.nbytes // kernel.dtype.itemsize,), kernel.dtype)))
-        found.append(PackedFeed(operand.memory.index, operand.offset, kernel, packed.nbytes))
-        return [placed(rest, {packed: more[-1]})]
+        *packing, rest = parts
+        for pack in packing:  # none where an earlier kernel is given the same
+            (operand, to), kernel = pack.operands, pack.kernel
+            assert isinstance(operand.memory, FeedSlot)
+            assert isinstance(kernel, Packing)
+            assert isinstance(to.memory, Temp)
+            nbytes = to.memory.nbytes
+            lent[to.memory] = FeedSlot(first + len(found), TensorType((nbytes // kernel.dtype.itemsize,), kernel.dtype))
+            found.append(PackedFeed(operand.memory.index, operand.offset, kernel, nbytes))
+        return [placed(rest, lent)]
 
     made = replaced(steps, given)
-    return made, (*slots, *more), tuple(found)
+    return made, (*slots, *lent.values()), tuple(found)

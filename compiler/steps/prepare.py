@@ -7,12 +7,16 @@ inference program packs its weights once. The first group of steps writes buffer
 the program runs it only where a version number says that it has to (``emit.entry``); each frame of a program has an
 arena and the versions that belong to it, so calls at the same time do not meet.
 
-Programs that write variables prepare nothing: they would do it at every call, in memory that could be shared.
+Kernels that would pack one operand alike share what is packed, once.
+
+Programs that write variables prepare nothing: they would do it at every call, in memory that could be shared. But what
+``MANY`` of their products would pack alike they pack once in a call (``packed_once``): an unrolled recurrence
+multiplies by the same weights again and again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,10 +29,20 @@ from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand, Temp
-from staticgrad.compiler.program.slots import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
-from staticgrad.compiler.program.step import Step, replaced
+from staticgrad.compiler.program.slots import (
+    ConstantSlot,
+    FeedSlot,
+    GradSlot,
+    Prepared,
+    PreparedSlot,
+    StateSlot,
+    VersionSlot,
+)
+from staticgrad.compiler.program.step import Step, placed, replaced
 
 REASON = "follows from variables, kept between calls"
+REASON_ONCE = "packed for several products"
+MANY = 4  # products that share an operand: what packing it costs is a small part of what they save
 MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what grows more is computed at every call
 
 
@@ -37,7 +51,8 @@ def prepare(steps: Sequence[Step], planner: KernelPlanner) -> tuple[list[Step], 
     """The steps in two groups: what can be prepared, which may be nothing, and the rest."""
     if any(isinstance(memory, StateSlot | GradSlot) for step in steps for memory in (*step.writes, *step.adds)):
         return [], list(steps)
-    apart = replaced(steps, lambda step: packed_apart(step, planner, lambda memory: isinstance(memory, StateSlot)))
+    packings = Packings(planner, lambda memory: isinstance(memory, StateSlot))
+    apart = replaced(steps, packings.parts)
     made = _prepared(apart, apart)
     first, rest = _groups(apart, made)
     if _grows(first, kept_buffers(first, rest)):
@@ -70,6 +85,61 @@ def kept_buffers(first: Sequence[Step], rest: Sequence[Step]) -> set[Temp]:
 
 def _groups(steps: Sequence[Step], made: set[Step]) -> tuple[list[Step], list[Step]]:
     return [step for step in steps if step in made], [step for step in steps if step not in made]
+
+
+@phase("prepare")
+def packed_once(steps: Sequence[Step], planner: KernelPlanner) -> list[Step]:
+    """The steps of a program, in which what several products would pack alike of a variable or a feed is packed once.
+    Steps that write the variable come after the packing, as after all that read its old value."""
+    packings = Packings(planner, lambda memory: isinstance(memory, StateSlot | FeedSlot))
+    count = Counter(packings.key(step) for step in steps)
+    often = {key for key, times in count.items() if key is not None and times >= MANY}
+    if not often:
+        return list(steps)
+    took("prepare: an operand packed once for several products")
+    made = replaced(steps, lambda step: packings.parts(step) if packings.key(step) in often else None)
+    for temp in packings.known.values():
+        temp.reason = REASON_ONCE
+    return made
+
+
+class Packings:
+    """Packs operands that ``lasts`` says are the same for all steps apart from the kernels that read them, each once.
+
+    Attributes:
+        known: the buffers of what is packed, by the operand and how it is packed.
+    """
+
+    def __init__(self, planner: KernelPlanner, lasts: Callable[[Memory], bool]) -> None:
+        self.planner = planner
+        self.lasts = lasts
+        self.known: dict[tuple[Operand, Packing], Temp] = {}
+        self._apart: dict[Step, list[Step] | None] = {}
+
+    def key(self, step: Step) -> tuple[Operand, Packing] | None:
+        """The operand of a step that is packed apart, and how; None if none is."""
+        if step not in self._apart:
+            self._apart[step] = packed_apart(step, self.planner, self.lasts)
+        apart = self._apart[step]
+        return None if apart is None else _packed(apart[0])
+
+    def parts(self, step: Step) -> list[Step] | None:
+        """The packing of an operand, unless another step has packed it, and the kernel that is given it packed; None
+        where a kernel packs nothing that lasts."""
+        key, apart = self.key(step), self._apart[step]
+        if key is None or apart is None:
+            return None
+        packing, rest = apart
+        (temp,) = packing.writes
+        assert isinstance(temp, Temp)
+        if self.known.setdefault(key, temp) is temp:
+            return [packing, rest]
+        return [placed(rest, {temp: self.known[key]})]
+
+
+def _packed(packing: Step) -> tuple[Operand, Packing]:
+    assert isinstance(packing.kernel, Packing)
+    return packing.operands[0], packing.kernel
 
 
 def packed_apart(step: Step, planner: KernelPlanner, lasts: Callable[[Memory], bool]) -> list[Step] | None:
