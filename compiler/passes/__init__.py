@@ -21,6 +21,7 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.pads import pads
+from staticgrad.compiler.passes.parts import parts
 from staticgrad.compiler.passes.row_updates import row_updates
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
@@ -90,6 +91,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("fold", fold),
     Pass("simplify", simplify),
     Pass("rows", rows),
+    Pass("parts", parts),
     Pass("cse", cse),
     Pass("unstack", unstack),
     Pass("dce", dce),

@@ -55,8 +55,25 @@ def rows_of_a_batch(x: Tensor, w: Tensor) -> list[Tensor]:
     return [normed, sg.sum(y, (0, 1)), each, sg.concat([z + 1.0, z], axis=0)]
 
 
+def blocks_of_columns(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Gates of a cell; then a block that others than elementwise ops read, and blocks that overlap."""
+    taken, value = sg.split(x @ w + sg.sum(w, 0) * 2.0, 2, axis=-1)
+    y, z = x @ w + 1.0, x @ w - 1.0
+    return [sg.nn.sigmoid(taken) * sg.tanh(value), sg.exp(y[:, :2]), y[:, 2:] @ w[:2], z[:, :3] * z[:, 1:]]
+
+
+def added_products(x: Tensor, w: Tensor) -> list[Tensor]:
+    """The gradients of a weight that is read four times; and what is no longer than its factors, which stays."""
+    state, loss = x[:1], sg.constant(0.0)
+    for _ in range(4):
+        y = sg.tanh(state @ w)
+        state, loss = y[:, :3], loss + sg.sum(y)
+    few = sum(((x * scale) @ w for scale in (3.0, 4.0, 5.0)), x @ w)
+    return [sg.gradients(loss, w)[0], few]
+
+
 GRAPHS: dict[str, Callable[[Tensor, Tensor], list[Tensor]]] = {
-    f.__name__: f for f in (softmax_of_a_product, constants, views, rows_of_a_batch)
+    f.__name__: f for f in (softmax_of_a_product, constants, views, rows_of_a_batch, blocks_of_columns, added_products)
 }
 
 

@@ -296,12 +296,37 @@ def factorisation(m: Maker, x: Tensor) -> Tensor | None:
 MOST_STEPS = 48  # the reference takes each in Python
 
 
+MOST_UNROLLED = 10
+
+
+def _gated(m: Maker, rows: Tensor, backwards: bool) -> Tensor | None:
+    """A cell whose gates are blocks of columns of a product, over matrices, as a scan or unrolled."""
+    if rows.ndim != 3 or rows.shape[-1] > 300 or 4 * rows.size * rows.shape[-1] > m.flops:
+        return None
+    width = rows.shape[-1]
+    w, b, first = m.weight((width, 3 * width), width**-0.5), m.feed((3 * width,)), m.feed(rows.shape[1:])
+
+    def turn(c: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        forgotten, taken, value = sg.split(c @ w + b, 3, axis=-1)
+        c = sg.nn.sigmoid(forgotten) * c + sg.nn.sigmoid(taken + row) * sg.tanh(value)
+        return c, c
+
+    if m.chance(0.5):
+        return sg.scan(turn, first, rows, reverse=backwards)[1]
+    states = [first]
+    for step in range(min(rows.shape[0], MOST_UNROLLED)):
+        states.append(turn(states[-1], rows[step])[0])
+    return sg.stack(states[1:])
+
+
 def loop(m: Maker, x: Tensor) -> Tensor | None:
     """Scans and maps over the rows of an axis that is not long."""
     if x.ndim < 2 or min(x.shape) > MOST_STEPS:
         return None
     axis = m.choose([a for a, s in enumerate(x.shape) if s <= MOST_STEPS])
-    rows, backwards, kind = sg.moveaxis(x, axis, 0), m.chance(0.4), m.number(0, 7)
+    rows, backwards, kind = sg.moveaxis(x, axis, 0), m.chance(0.4), m.number(0, 9)
+    if kind >= 8:
+        return _gated(m, rows, backwards)
     first = m.feed(rows.shape[1:])
     if kind == 0:
         return sg.scan(lambda c, row: (sg.tanh(c * 0.5 + row), c - row), first, rows, reverse=backwards)[1]
