@@ -13,7 +13,7 @@ import staticgrad as sg
 from staticgrad.graph.graph import Tensor
 from staticgrad.graph.optable import Array
 
-STEPS, BATCH, INPUTS, UNITS = 8, 6, 5, 24
+STEPS, BATCH, INPUTS, UNITS = 8, 6, 16, 24
 
 
 def lstm(x: Tensor) -> Tensor:
