@@ -26,6 +26,7 @@ def packed_before(
     """The steps, slots and packed feeds of a body whose feeds from number ``captured`` on are invariant."""
     first = 1 + max((slot.index for slot in slots if isinstance(slot, FeedSlot)), default=-1)
     found: list[PackedFeed] = []
+    more: list[Slot] = []
     lent: dict[Memory, Memory] = {}  # by the buffer of what is packed, what the caller packs it into
 
     def lasts(memory: Memory) -> bool:
@@ -44,9 +45,11 @@ def packed_before(
             assert isinstance(kernel, Packing)
             assert isinstance(to.memory, Temp)
             nbytes = to.memory.nbytes
-            lent[to.memory] = FeedSlot(first + len(found), TensorType((nbytes // kernel.dtype.itemsize,), kernel.dtype))
+            kind = TensorType((nbytes // kernel.dtype.itemsize,), kernel.dtype)
+            more.append(FeedSlot(first + len(found), kind))
+            lent[to.memory] = more[-1]
             found.append(PackedFeed(operand.memory.index, operand.offset, kernel, nbytes))
         return [placed(rest, lent)]
 
     made = replaced(steps, given)
-    return made, (*slots, *lent.values()), tuple(found)
+    return made, (*slots, *more), tuple(found)
