@@ -88,7 +88,7 @@ def data(case: Case) -> tuple[list[tuple[Array, Array]], dict[str, Array]]:
 
 
 def own_layer(case: Case, weights: dict[str, Array], x: Any) -> tuple[Any, Any]:
-    """What the layer gives, in the graph that is being declared, and the module that has its weights, if one has."""
+    """The results of the layer, in the graph that is being declared, and the module that has its weights, if one has."""
     import staticgrad as sg
 
     if case.form == "layer":
@@ -165,7 +165,7 @@ def torch(case: Case, trains: bool, threads: int) -> Call:
 
 
 def seconds(call: Call, count: int) -> float:
-    """Of one call, of several in a row."""
+    """The time of one call, of several in a row."""
     begun = time.perf_counter()
     for i in range(count):
         call(i)
