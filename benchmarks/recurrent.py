@@ -88,7 +88,7 @@ def data(case: Case) -> tuple[list[tuple[Array, Array]], dict[str, Array]]:
 
 
 def own_layer(case: Case, weights: dict[str, Array], x: Any) -> tuple[Any, Any]:
-    """The results of the layer, in the graph that is being declared, and the module that has its weights, if one has."""
+    """The results of the layer, in the graph that is being declared, and the module that has its weights, if any."""
     import staticgrad as sg
 
     if case.form == "layer":

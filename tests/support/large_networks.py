@@ -301,6 +301,7 @@ MOST_UNROLLED = 10
 
 def _gated(m: Maker, rows: Tensor, backwards: bool) -> Tensor | None:
     """A cell whose gates are blocks of columns of a product, over matrices, as a scan or unrolled."""
+    rows = sg.expand_dims(rows, axis=1) if rows.ndim == 2 else rows
     if rows.ndim != 3 or rows.shape[-1] > 300 or 4 * rows.size * rows.shape[-1] > m.flops:
         return None
     width = rows.shape[-1]
