@@ -18,6 +18,7 @@ from staticgrad.base.extents import is_same, lowest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.interleave import interleave
+from staticgrad.compiler.emit.contraction.packing import pack_rows
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import (
@@ -37,6 +38,7 @@ from staticgrad.compiler.emit.parallel import (
     chunk_range,
     divide,
     open_part,
+    quotient,
     run_chunks,
     unravel,
 )
@@ -48,6 +50,8 @@ from staticgrad.compiler.plans.contraction.plan import (
     PlannedContraction,
     batch_strides,
 )
+
+PACKED_ROWS = 32  # of B in a chunk
 
 
 def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, epilogue: str | None) -> None:
@@ -94,6 +98,9 @@ def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Opera
     source = Matrix(f.offset(b, f.mul(block.start, strides[0]), element), *strides)
     if tiling.terms > 1:
         interleave(f, tiling, to, source, plan.way.k)
+        return
+    if plan.packs_by_rows:
+        pack_rows(f, tiling, to, f.mul(plan.block_depth, tiling.width), source, block.depth, panels)
         return
     with span(f, *panels) as panel:
         skipped = f.mul(_behind(f, panel, block.panels[0]), plan.block_depth * tiling.width)
@@ -334,7 +341,8 @@ class _Shared:
                 self.table.set_word(1, block.start)
                 panels = f.sub(block.panels[1], block.panels[0])
                 if pack is not None:
-                    self._run(pack, panels)
+                    by_rows = plan.packs_by_rows
+                    self._run(pack, quotient(f, f.add(block.depth, PACKED_ROWS - 1), PACKED_ROWS) if by_rows else panels)
                 else:  # the column of dot products, if any
                     self.own.bring([0] * len(self.batch), block, (0, 1))
                 reached = f.add(panels, strip - 1)
@@ -361,13 +369,22 @@ class _Shared:
         return part.f.finish()
 
     def _packing(self) -> str:
-        """A chunk: packing one panel of B."""
-        part, packed_b = self._open("pack")
+        """A chunk: packing one panel of B, or some rows of all panels."""
+        plan, (part, packed_b) = self.plan, self._open("pack")
+        f = part.f
+        if plan.packs_by_rows:
+            skipped = f.mul(part.chunk, PACKED_ROWS)
+            packed_b = f.offset(packed_b, f.mul(skipped, plan.tiling.width), memory_type(plan.kernel.dtype))
         emitter = self._emitter(part, packed_b, packed_b)
         block = self._block_of(part, emitter)
-        panel = part.f.add(block.panels[0], part.chunk)
-        emitter.bring(self._batch_of(part), block, (panel, part.f.add(panel, 1)))
-        return part.f.finish()
+        if plan.packs_by_rows:
+            depth = f.min(PACKED_ROWS, f.sub(block.depth, skipped))
+            some = _OperandBlock(block.panels, f.add(block.start, skipped), depth)
+            emitter.bring(self._batch_of(part), some, block.panels)
+        else:
+            panel = f.add(block.panels[0], part.chunk)
+            emitter.bring(self._batch_of(part), block, (panel, f.add(panel, 1)))
+        return f.finish()
 
     def _block_of(self, part: ChunkFunction, emitter: _ContractionEmitter) -> _OperandBlock:
         """The block that the table says."""

@@ -243,8 +243,14 @@ def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 
 
 def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
-    """True if each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k."""
-    return a[1] != 1 and m * k * tiling.dtype.itemsize > tiling.costs.near_bytes and tiling.column_panels > FEW_PANELS
+    """True if each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k.
+    Low tiles read A so often that a shorter one is worth packing, and a long one of either layout."""
+    nbytes, low = m * k * tiling.dtype.itemsize, tiling.costs.low_tiles
+    if tiling.column_panels <= (2 * FEW_PANELS if low else FEW_PANELS):
+        return False
+    if nbytes > tiling.costs.near_bytes:
+        return low or a[1] != 1
+    return low and a[1] != 1 and nbytes > tiling.machine.own_cache_bytes
 
 
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:

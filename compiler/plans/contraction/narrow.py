@@ -25,6 +25,9 @@ MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
 MOST_DOTS, HIGHEST_DOTS = 4, 8  # columns and rows of a tile of dot products: each row needs an address of its own
 SHORTEST_DOTS = 2  # vectors that a dot product has
+# A tile of dot products reads three vectors for four multiply-adds, of which a core's own cache brings one: where both
+# operands have so many lines, and are longer than so many such caches, packing them takes less time.
+FAR_SIDE, FAR_CACHES = 64, 2
 
 
 def narrow_tiling(
@@ -36,6 +39,9 @@ def narrow_tiling(
     if dtype.kind != "f" or a[1] != 1 or min(m, n) == 0:
         return None
     lanes = tile_lanes(target, dtype)
+    if terms is None and b is not None and _in_place(b) and min(m, n) >= FAR_SIDE:
+        if min(m, n) * k * dtype.itemsize > FAR_CACHES * target.machine.own_cache_bytes:
+            return None
     found = [_best(target, dtype, (m, n, k), a, b, count) for count in _terms(lanes, n, k, b) if terms in (None, count)]
     return min(filter(None, found), key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
 

@@ -53,9 +53,11 @@ from staticgrad.compiler.plans.tiles import Layout, Tiling, aligned_bytes, opene
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
 SHORT_PANEL_BYTES = 48 << 10  # where tiles are low, or A is packed, which has to stay near for all panels
+LOW_PANEL_BYTES = 24 << 10  # where tiles are low and A is packed: it stays in a first cache beside a tile's rows of A
 DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, together with the same number of rows of A
 DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
+FAR_BLOCK_BYTES = 2 << 20  # of one where tiles are low and A is packed: it comes from farther away, once for each group
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
 SHORT_DEPTH, LONG_RESULT = 64, 4 << 20  # terms and bytes of a result that waits for memory
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
@@ -106,6 +108,11 @@ class ContractionPlan:
     def packs_b(self) -> bool:
         """True if the kernel packs B itself."""
         return self.pack_b and self.kernel.packed is None
+
+    @property
+    def packs_by_rows(self) -> bool:
+        """True if what is packed of B has contiguous rows, which are brought whole (``emit/contraction/packing.py``)."""
+        return self.pack_b and self.tiling.terms == 1 and self.way.b[1] == 1
 
     @property
     def point_by_point(self) -> bool:
@@ -345,7 +352,8 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
         block_depth = min(k, depth_block * (1 if pack_a else target.sized(DEPTH_BYTES) // panel_bytes))
-        columns = _columns_per_block(tiling, block_depth, target.sized(BLOCK_BYTES))
+        far = pack_a and tiling.costs.low_tiles
+        columns = _columns_per_block(tiling, block_depth, target.sized(FAR_BLOCK_BYTES if far else BLOCK_BYTES))
     elif pack_b:
         columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
     b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d != 1)
@@ -408,7 +416,9 @@ def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, tar
         return target.sized(DOT_PANEL_BYTES)
     way = given.swap() if usual.swapped else given
     packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
-    return target.sized(SHORT_PANEL_BYTES if packs or target.machine.products.low_tiles else PANEL_BYTES)
+    if target.machine.products.low_tiles:
+        return target.sized(LOW_PANEL_BYTES if packs else SHORT_PANEL_BYTES)
+    return target.sized(SHORT_PANEL_BYTES if packs else PANEL_BYTES)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
