@@ -386,7 +386,9 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 def line_of(row: Row, peers: Sequence[str], machine: MeasuredMachine) -> str:
     cells = [f"{row.shape!s:<32}"]
-    cells += [f"{row.least_us[p]:>{len(p) + 4}.1f}" if p in row.least_us else " " * (len(p) + 4) for p in (OURS, *peers)]
+    for peer in (OURS, *peers):
+        cells.append(f"{row.least_us[peer]:.1f}" if peer in row.least_us else "")
+        cells[-1] = cells[-1].rjust(len(peer) + 4)
     us, shape = row.least_us.get(OURS, math.nan), row.shape
     floor = machine.floor(shape.flops, shape.traffic, shape.dtype) * 1e6
     return " ".join([*cells, f"{shape.flops / us / 1e3:>8.1f}", f"{floor / us:>6.2f}", f"{row.ratio:>6.2f}"])

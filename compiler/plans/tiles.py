@@ -165,8 +165,8 @@ def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
 
 
 def _tile_cycles(costs: ProductCosts, rows: int, vectors: int, depth: int, chains: int) -> float:
-    """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the latency of the chain; then what else each operand costs, more for a panel of B too long to stay in the first cache, and what is
-    stored."""
+    """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the latency of the chain; then
+    what else each operand costs, more for a panel of B too long to stay in the first cache, and what is stored."""
     fmas = rows * vectors
     cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, CHAIN_CYCLES / chains)
     from_b = costs.far_b_cycles if depth * vectors > costs.near_vectors else costs.near_b_cycles

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from staticgrad.base.extents import is_same, lowest
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.emit.contraction.combination import emit_combination
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.interleave import interleave
 from staticgrad.compiler.emit.contraction.packing import pack_rows
@@ -285,6 +286,12 @@ class _ContractionEmitter:
             packed = Matrix(self.packed_a, a_row, a_step)
             copy_matrix(f, way.dtype, packed, Matrix(a, *way.a), rows, depth, least, asks=plan.has_open_sizes())
             a = self.packed_a
+        if plan.combines:
+            c = self.tile if plan.in_tile else self._at(self._c(batch), (column0, 1))
+            lines = Matrix(self._at(self._b(batch), (column0, 1)), *way.b)
+            count = f.sub(f.min(f.mul(columns[1], tiling.width), way.n), column0)
+            emit_combination(f, way.dtype, c, a, a_step, lines, count, depth)
+            return
         c_stride = plan.tile_stride if plan.in_tile else plan.c[0]
         c = self.tile if plan.in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
@@ -341,8 +348,8 @@ class _Shared:
                 self.table.set_word(1, block.start)
                 panels = f.sub(block.panels[1], block.panels[0])
                 if pack is not None:
-                    by_rows = plan.packs_by_rows
-                    self._run(pack, quotient(f, f.add(block.depth, PACKED_ROWS - 1), PACKED_ROWS) if by_rows else panels)
+                    parts = quotient(f, f.add(block.depth, PACKED_ROWS - 1), PACKED_ROWS)
+                    self._run(pack, parts if plan.packs_by_rows else panels)
                 else:  # the column of dot products, if any
                     self.own.bring([0] * len(self.batch), block, (0, 1))
                 reached = f.add(panels, strip - 1)

@@ -7,9 +7,10 @@ are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
 its axes is contiguous, but packed if neither is, if its lines lie a multiple of a page apart and fall into few sets of
-the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill a register:
-where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and of few rows
-and columns over many terms, have several terms side by side (``narrow``).
+the first cache (conflict misses), or if it is long and contiguous along m, or read often by low tiles. A single column
+cannot fill a register: where A is contiguous along k, its elements are dot products instead (``dots``). A single row of
+A whose B has long rows and comes from far away is multiplied as a combination of these (``combines_rows``). Tiles of
+few columns, and of few rows and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 a kernel has takes the place of the usual one. No choice changes the bits of a result.
@@ -31,6 +32,7 @@ from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
 from staticgrad.compiler.plans.tiles import (
     MAX_LANES,
+    MOST_VECTORS,
     Tiling,
     choose_tiling,
     make_tiling,
@@ -39,6 +41,7 @@ from staticgrad.compiler.plans.tiles import (
     tilings,
 )
 
+COMBINED_NEAR = 4  # times the first cache: a longer B is read by rows where one row of A is multiplied
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
@@ -92,14 +95,14 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
     swapped = _prefers_swap(given, target) if dots is None else dots
     way = given.swap() if swapped else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
-    packed = dots is None and way.k > 0 and _packs_b(tiling, way.b, way.k)
+    packed = dots is None and way.k > 0 and _packs_b(tiling, way.b, way.k) and not combines_rows(given, target)
     return Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
 
 
 def compared(given: Orientation, target: Target) -> list[tuple[float, str]]:
     """The ways in which a product can be computed and their estimated cycles, the one that is taken first, then those
     with the fewest; none where a rule decides: dot products are taken wherever they can be."""
-    if 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+    if 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None or combines_rows(given, target):
         return []
     narrow = narrow_way(given, target)
     taken = (_prefers_swap(given, target), 1) if narrow is None else (narrow[0], narrow[1].terms)
@@ -125,6 +128,8 @@ def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
 def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     """True if a product seems faster where operand ``number`` is given packed, by enough for the memory that takes."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+        return False
+    if combines_rows(given, target):  # which adds in another order than tiles
         return False
     narrow = narrow_way(given, target)
     swapped = narrow[0] if narrow is not None else _prefers_swap(given, target)
@@ -161,7 +166,7 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
     if kernel.is_empty or kernel.k == 0 or open_sizes(kernel):
         return ()
     given = given_orientation(kernel)
-    if dots_swap(given, target) is not None or narrow_way(given, target) is not None:
+    if dots_swap(given, target) is not None or combines_rows(given, target) or narrow_way(given, target) is not None:
         return ()
     usual = usual_blocking(given, target)
     found: list[tuple[float, Blocking]] = []
@@ -199,6 +204,21 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
         return None
     # One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too.
     return next((turned for turned, w in ((False, way), (True, way.swap())) if w.n == 1 and w.a[1] == 1), None)
+
+
+# -- combinations of rows ---------------------------------------------------------------------------------------------
+
+
+def combines_rows(given: Orientation, target: Target) -> bool:
+    """True if the only row of C, or of Cᵀ, is computed as a combination of the rows of B: it is longer than a tile, and
+    B comes from farther away than the first cache."""
+    if given.dtype.kind != "f" or 1 not in (given.m, given.n) or dots_swap(given, target) is not None:
+        return False
+    way = given.swap() if given.m != 1 and _prefers_swap(given, target) else given
+    size, vector = way.dtype.itemsize, tile_lanes(target, way.dtype)
+    if way.m != 1 or way.b[1] != 1 or (way.c is not None and way.c[1] != 1):
+        return False
+    return way.n > MOST_VECTORS * vector and way.n * way.k * size > COMBINED_NEAR * target.machine.near_bytes
 
 
 # -- terms side by side -----------------------------------------------------------------------------------------------

@@ -39,9 +39,10 @@ def narrow_tiling(
     if dtype.kind != "f" or a[1] != 1 or min(m, n) == 0:
         return None
     lanes = tile_lanes(target, dtype)
-    if terms is None and b is not None and _in_place(b) and min(m, n) >= FAR_SIDE:
-        if min(m, n) * k * dtype.itemsize > FAR_CACHES * target.machine.own_cache_bytes:
-            return None
+    few = min(m, n)
+    is_far = few >= FAR_SIDE and few * k * dtype.itemsize > FAR_CACHES * target.machine.own_cache_bytes
+    if is_far and terms is None and _in_place(b):
+        return None
     found = [_best(target, dtype, (m, n, k), a, b, count) for count in _terms(lanes, n, k, b) if terms in (None, count)]
     return min(filter(None, found), key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
 

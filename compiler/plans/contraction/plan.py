@@ -36,6 +36,7 @@ from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import MOST_CHUNKS, cut, unevenness, wanted_chunks
 from staticgrad.compiler.plans.contraction.blocking import (
     Orientation,
+    combines_rows,
     compared,
     dots_swap,
     given_orientation,
@@ -61,6 +62,7 @@ FAR_BLOCK_BYTES = 2 << 20  # of one where tiles are low and A is packed: it come
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
 SHORT_DEPTH, LONG_RESULT = 64, 4 << 20  # terms and bytes of a result that waits for memory
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
+COMBINED_BYTES = 2 << 10  # of rows of B that a chunk combines: what is shorter stops before prefetchers have begun
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
 GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
@@ -85,6 +87,7 @@ class ContractionPlan:
     swapped: bool  # Cᵀ is computed: m, n and A, B have changed places
     way: Orientation  # that is computed
     dots: bool
+    combines: bool  # the only row of C is a combination of rows of B, which are read from end to end
     tiling: Tiling
     layout: Layout
     pack_a: bool
@@ -111,7 +114,7 @@ class ContractionPlan:
 
     @property
     def packs_by_rows(self) -> bool:
-        """True if what is packed of B has contiguous rows, which are brought whole (``emit/contraction/packing.py``)."""
+        """True if the rows of a B that is packed are contiguous: they are brought whole."""
         return self.pack_b and self.tiling.terms == 1 and self.way.b[1] == 1
 
     @property
@@ -211,7 +214,8 @@ class ContractionPlan:
     @property
     def text(self) -> str:
         """Tiles, then what is packed, then passes and chunks."""
-        lines = [f"{'dot products' if self.dots else self.tiling.text}{' of the transpose' if self.swapped else ''}"]
+        way = "dot products" if self.dots else "a combination of rows" if self.combines else self.tiling.text
+        lines = [f"{way}{' of the transpose' if self.swapped else ''}"]
         if self.pack_b:
             given = "given packed" if self.kernel.packed is not None else "packed"
             lines.append(f"B {given}, {self.columns_per_block} panels of {self.block_depth} terms at a time")
@@ -302,7 +306,12 @@ def _open_plan(kernel: Contraction, target: Target) -> ContractionPlan:
         plan = _known_plan(great, replace(largest(given), most_terms=1), target)
         way = given.swap() if plan.swapped else given
     tiling = opened(plan.tiling, way.m, way.n)
-    if is_open(way.n) and tiling.terms == 1 and tiling.edge and not (tiling.masked or plan.pack_b or plan.dots):
+    if (
+        is_open(way.n)
+        and tiling.terms == 1
+        and tiling.edge
+        and not (tiling.masked or plan.pack_b or plan.dots or plan.combines)
+    ):
         if target.isa.masked_loads and way.dtype.kind == "f":
             tiling = replace(tiling, exact=True)
         else:
@@ -347,7 +356,8 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
     narrow = narrow_way(given, target)
     usual_width = usual.vectors * tile_lanes(target, way.dtype) if narrow is None else narrow[1].width
     panel_bytes = _panel_bytes(given, usual, narrow[1] if narrow is not None else None, target)
-    depth_block = _depth_block(usual_width, way.dtype, k, panel_bytes)
+    combines = kernel.packed is None and combines_rows(given, target)
+    depth_block = k if combines else _depth_block(usual_width, way.dtype, k, panel_bytes)
     waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
@@ -359,8 +369,9 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
     b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d != 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, row_block // tiling.rows))
+    least_strip = max(1, target.sized(COMBINED_BYTES) // (tiling.width * way.dtype.itemsize)) if combines else 1
     share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,
-                              pack_a=pack_a)  # fmt: skip
+                              pack_a=pack_a, least_strip=least_strip)  # fmt: skip
     strip = share.strip if share is not None and share.strip else columns
     block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
     if via_scratch or c is None:
@@ -374,6 +385,7 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
         swapped=swapped,
         way=way,
         dots=by_dots,
+        combines=combines,
         tiling=tiling,
         layout="columns" if a[0] == 1 != a[1] and tiling.terms == 1 else "rows",
         pack_a=pack_a,
@@ -451,10 +463,11 @@ def _share_of(
     together: bool,
     dots: bool,
     pack_a: bool,
+    least_strip: int,
 ) -> tuple[ContractionChunks | None, int]:
     """The chunks of the work, and the number of groups of rows that follows. ``together`` says that each point of the
     batch begins with work that all its pieces wait for. Where A is packed, each strip of columns packs it again: then
-    rows are cut first."""
+    rows are cut first. Strips have ``least_strip`` panels, or all."""
     seconds, points = _seconds(kernel, target), math.prod(kernel.batch)
     wanted = wanted_chunks(seconds, target)
     if wanted <= 1:
@@ -469,24 +482,28 @@ def _share_of(
     if not dots:
         groups = max(groups, min(enough, tiling.m // target.sized(FEW_ROWS if pack_a else GOOD_ROWS)))
         few = max(1, tiling.m // target.sized(FEW_ROWS))
-        strips = cut(columns, -(-enough // groups), -(-enough // groups))[1]
+        most_strips = max(1, columns // least_strip)
+        strips = cut(most_strips, -(-enough // groups), -(-enough // groups))[1]
         groups = max(groups, min(-(-enough // strips), few))
-        groups, strips = _evened(tiling, groups, strips, columns, beside, min(MOST_CHUNKS, 2 * wanted), few, pack_a)
+        most_strips = strips if pack_a else min(2 * strips, most_strips)
+        groups, strips = _evened(
+            tiling, groups, strips, columns, beside, min(MOST_CHUNKS, 2 * wanted), few, most_strips
+        )
     return (ContractionChunks(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
 
 
 def _evened(
-    tiling: Tiling, groups: int, strips: int, columns: int, beside: int, most: int, few: int, pack_a: bool
+    tiling: Tiling, groups: int, strips: int, columns: int, beside: int, most: int, few: int, most_strips: int
 ) -> tuple[int, int]:
-    """The groups of rows and strips of columns, up to twice the number of each, whose pieces come out most evenly among
-    threads; strips stay where each packs A."""
+    """The groups of rows, up to twice as many, and the strips of columns, up to ``most_strips``, whose pieces come out
+    most evenly among threads."""
 
     def uneven(way: tuple[int, int]) -> float:
         rows, wide = -(-tiling.row_panels // way[0]), -(-columns // way[1])
         pieces = -(-tiling.row_panels // rows) * -(-columns // wide) * beside
         return unevenness(pieces, rows * wide / (tiling.row_panels * columns * beside))
 
-    ways = [(g, s) for s in range(strips, (strips if pack_a else min(2 * strips, columns)) + 1)
+    ways = [(g, s) for s in range(strips, most_strips + 1)
             for g in range(groups, max(groups, min(2 * groups, few)) + 1) if g * s * beside <= most]  # fmt: skip
     return min([(groups, strips), *ways], key=uneven)
 

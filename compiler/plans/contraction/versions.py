@@ -79,6 +79,8 @@ def _cycles(plan: ContractionPlan, kernel: Contraction, target: Target) -> float
     """The estimated cycles of a kernel of known sizes with a plan that was made for others."""
     given = given_orientation(kernel)
     way, own, nbytes = given.swap() if plan.swapped else given, plan.tiling, kernel.dtype.itemsize
+    if plan.combines:
+        return DOTS * way.k * -(-way.n // tile_lanes(target, way.dtype)) * way.m
     if plan.dots:
         return way.m * (DOTS * -(-way.k // tile_lanes(target, way.dtype)) + DOT)
     tiling = make_tiling(target, way.dtype, way.m, way.n, min(own.rows, way.m), own.vectors, own.folded, own.terms)
