@@ -163,7 +163,7 @@ HIGH_TILES = ProductCosts(
 # Of 16: rounded from a fit to 1650 products measured on a busy machine, each met within some 25 % (AMD Zen 3).
 # Their tiles are low and narrow and so read B more often: it is packed for fewer rows.
 LOW_TILES = ProductCosts(
-    InPlace(any_rows_bytes=16 << 10, most_rows=36, aliasing_bytes=PAGE // 4, aliased_rows=18, split_rows=36),
+    InPlace(any_rows_bytes=16 << 10, most_rows=36, aliasing_bytes=PAGE // 4, aliased_rows=6, split_rows=36),
     near_b_cycles=0.05, far_b_cycles=0.42, near_vectors=640, a_cycles=0.2, tile_cycles=8, stored_cycles=1.2,
     copied_cycles=0.07, turned_cycles=0.07, turned_back_cycles=0.26, usual_rows=6, most_vectors=3, spare_registers=0,
     low_tiles=True, row_pointers=True, prefetch_turns=24,

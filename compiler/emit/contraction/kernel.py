@@ -101,10 +101,10 @@ def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Opera
         interleave(f, tiling, to, source, plan.way.k)
         return
     if plan.packs_by_rows:
-        pack_rows(f, tiling, to, f.mul(plan.block_depth, tiling.width), source, block.depth, panels)
+        pack_rows(f, tiling, to, plan.panel_pitch, source, block.depth, panels)
         return
     with span(f, *panels) as panel:
-        skipped = f.mul(_behind(f, panel, block.panels[0]), plan.block_depth * tiling.width)
+        skipped = f.mul(_behind(f, panel, block.panels[0]), plan.panel_pitch)
         at = f.offset(to, skipped, element)
         pack_panel(f, tiling, at, source, block.depth, panel, plan.last_depth, plan.has_open_sizes())
 
@@ -295,7 +295,7 @@ class _ContractionEmitter:
         c_stride = plan.tile_stride if plan.in_tile else plan.c[0]
         c = self.tile if plan.in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
-            b_panel = plan.block_depth * tiling.width
+            b_panel = plan.panel_pitch
             term, b_stride = (1, plan.block_depth) if tiling.of_dots else (tiling.width, tiling.width * tiling.terms)
             skipped = columns[0] if plan.kernel.packed is not None else _behind(f, columns[0], block.panels[0])
             b = self._at(self.packed_b, (skipped, b_panel), (_behind(f, start, block.start), term))

@@ -53,10 +53,13 @@ from staticgrad.compiler.plans.tiles import Layout, Tiling, aligned_bytes, opene
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
-SHORT_PANEL_BYTES = 48 << 10  # where tiles are low, or A is packed, which has to stay near for all panels
-LOW_PANEL_BYTES = 24 << 10  # where tiles are low and A is packed: it stays in a first cache beside a tile's rows of A
+SHORT_PANEL_BYTES = 48 << 10  # where A is packed, which has to stay near for all panels
+LOW_PANEL_BYTES = 32 << 10  # where tiles are low, which read it often: it stays in a first cache
+LOW_SHORT_PANEL_BYTES = 24 << 10  # the same beside rows of a packed A
 DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, together with the same number of rows of A
-DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
+# Of a panel of a block of B; one pass only where A is packed, as wide blocks pack it less often, or tiles are low, as
+# longer pieces of rows of B are packed at once.
+DEPTH_BYTES = 192 << 10
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 FAR_BLOCK_BYTES = 2 << 20  # of one where tiles are low and A is packed: it comes from farther away, once for each group
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
@@ -123,9 +126,17 @@ class ContractionPlan:
         return self.pack_b and not self.b_outside
 
     @property
+    def panel_pitch(self) -> int:
+        """The elements from one packed panel of B to the next. Panels whose lines would lie a multiple of a page apart
+        are moved by a line each: packing writes to many of them at once, into few sets of the caches otherwise."""
+        elements, size = packed_elements(self.tiling, self.block_depth), self.kernel.dtype.itemsize
+        is_aliased = not is_open(elements) and elements * size % self.tiling.machine.page == 0
+        return elements + LINE // size if is_aliased and self.packs_by_rows else elements
+
+    @property
     def b_bytes(self) -> int:
         """The bytes of a packed block of B, or of the column of dot products."""
-        elements = self.columns_per_block * packed_elements(self.tiling, self.block_depth) if self.packs_b else 0
+        elements = self.columns_per_block * self.panel_pitch if self.packs_b else 0
         return aligned_bytes(largest(self.way.k * self.way.n if self.copies_column else elements), self.kernel.dtype)
 
     @property
@@ -233,7 +244,7 @@ class ContractionPlan:
     @property
     def whole_b_bytes(self) -> int:
         """The bytes of a B that is packed for all blocks of columns."""
-        return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.way.k), self.kernel.dtype)
+        return aligned_bytes(self.tiling.column_panels * self.panel_pitch, self.kernel.dtype)
 
 
 PlannedContraction = PlannedKernel[Contraction, ContractionPlan]
@@ -361,9 +372,11 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
     waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
-        block_depth = min(k, depth_block * (1 if pack_a else target.sized(DEPTH_BYTES) // panel_bytes))
-        far = pack_a and tiling.costs.low_tiles
-        columns = _columns_per_block(tiling, block_depth, target.sized(FAR_BLOCK_BYTES if far else BLOCK_BYTES))
+        low = tiling.costs.low_tiles
+        passes = 1 if pack_a or low else target.sized(DEPTH_BYTES) // panel_bytes
+        block_depth = min(k, depth_block * passes)
+        nbytes = FAR_BLOCK_BYTES if pack_a and low else BLOCK_BYTES
+        columns = _columns_per_block(tiling, block_depth, target.sized(nbytes))
     elif pack_b:
         columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
     b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d != 1)
@@ -429,7 +442,7 @@ def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, tar
     way = given.swap() if usual.swapped else given
     packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
     if target.machine.products.low_tiles:
-        return target.sized(LOW_PANEL_BYTES if packs else SHORT_PANEL_BYTES)
+        return target.sized(LOW_SHORT_PANEL_BYTES if packs else LOW_PANEL_BYTES)
     return target.sized(SHORT_PANEL_BYTES if packs else PANEL_BYTES)
 
 
