@@ -97,6 +97,11 @@ def contraction_cases() -> list[Case]:
     for m, n, k, layouts in turned:
         cases += [case(m, n, k, layouts=layouts, dtype=dtype) for dtype in (F32, F64)]
         cases += [case(m, n, k, layouts=layouts, epilogue=True, store_raw=stored) for stored in (True, False)]
+    # A row by a long matrix, whose rows are combined; a column by one that lies transposed is the same.
+    cases += [case(1, n, k, dtype=dtype) for n, k in ((601, 131), (130, 260), (2049, 17)) for dtype in (F32, F64)]
+    cases += [case(601, 1, 131, layouts=layouts) for layouts in ("tnn", "ttt")]
+    cases += [case(1, 401, 131, layouts=layouts, batch=(2,)) for layouts in ("nnn", "tnn")]
+    cases += [case(1, 401, 131, batch=(3,), epilogue=True, store_raw=stored) for stored in (True, False)]
     cases += [case(16, 98, 40, layouts="ntn", batch=(3,)), case(20, 2000, 300, layouts="ntn", shared="b", batch=(2,))]
     cases += [case(1050, 1003, k, layouts=layouts) for k, layouts in ((5, "nnn"), (3, "tnn"))]  # by rows: C is long
     few = ((1, 10, 37), (2, 16, 3), (1, 30, 8), (3, 20, 50), (1, 5, 1))  # vectors: several sums an element
@@ -624,10 +629,11 @@ def test_kernels_match_numpy(group: str) -> None:
 
 
 Settings = dict[str, int]
-SHORT: Settings = {"PANEL_BYTES": 2 << 10, "SHORT_PANEL_BYTES": 2 << 10}
+PANELS = ("PANEL_BYTES", "SHORT_PANEL_BYTES", "LOW_PANEL_BYTES", "LOW_SHORT_PANEL_BYTES")
+SHORT: Settings = dict.fromkeys(PANELS, 2 << 10)
 BLOCKS: dict[str, Settings] = {
-    "small blocks": {**SHORT, "DEPTH_BYTES": 4 << 10, "BLOCK_BYTES": 16 << 10},
-    "small blocks of one pass": {**SHORT, "DEPTH_BYTES": 2 << 10, "BLOCK_BYTES": 1},
+    "small blocks": {**SHORT, "DEPTH_BYTES": 4 << 10, "BLOCK_BYTES": 16 << 10, "FAR_BLOCK_BYTES": 16 << 10},
+    "small blocks of one pass": {**SHORT, "DEPTH_BYTES": 2 << 10, "BLOCK_BYTES": 1, "FAR_BLOCK_BYTES": 1},
     "usual blocks": {},
 }
 
@@ -828,6 +834,49 @@ def test_a_row_times_a_matrix_reads_it_where_it_lies(name: str, n: int) -> None:
     plan = contraction_plan.plan_of(contraction_case(1, n, 700).kernel, TARGETS[name])
     assert not plan.pack_b
     assert plan.tiling.vectors >= 7
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "generic"])
+def test_the_rows_of_a_long_matrix_are_read_from_end_to_end(name: str) -> None:
+    """Pieces of a quarter of a page of them, as chunks of each tile were, took half as long again."""
+    for sizes, layouts in (((1, 1024, 1024), "nnn"), ((512, 1, 4096), "tnn")):
+        plan = contraction_plan.plan_of(contraction_case(*sizes, layouts=layouts).kernel, TARGETS[name])
+        assert plan.combines
+        assert not plan.pack_b
+        assert plan.share is None or plan.share.strip * plan.tiling.width * 4 >= min(2048, plan.way.n * 4)
+    near = contraction_case(1, 64, 64).kernel
+    assert not contraction_plan.plan_of(near, TARGETS[name]).combines
+
+
+def test_a_row_adds_in_one_order_whatever_else_is_kept() -> None:
+    """The order of a combination is none that tiles of a packed operand have."""
+    for name in HERE:
+        assert not contraction_plan.takes_packed(contraction_case(1, 1024, 1024).kernel, TARGETS[name], 1)
+
+
+def test_packed_panels_do_not_lie_a_multiple_of_a_page_apart() -> None:
+    """Packing writes to all of them for each row: those of one set of the caches evict each other."""
+    for m, n, k in ((16, 4096, 256), (256, 256, 256), (1024, 1024, 1024)):
+        plan = contraction_plan.plan_of(contraction_case(m, n, k).kernel, TARGETS["avx2"])
+        assert plan.pack_b
+        assert plan.panel_pitch * 4 % 4096
+
+
+def test_long_operands_that_low_tiles_read_often_are_packed() -> None:
+    """Both: lines of A that lie a page or more apart, or come from memory for each block of B, were waited for."""
+    for n, layouts in ((1000, "tnn"), (2048, "nnn"), (2048, "ntn")):
+        plan = contraction_plan.plan_of(contraction_case(n, n, n, layouts=layouts).kernel, TARGETS["avx2"])
+        assert plan.pack_a
+        assert plan.pack_b
+    plan = contraction_plan.plan_of(contraction_case(1000, 1000, 1000).kernel, TARGETS["avx2"])
+    assert not plan.pack_a
+
+
+def test_tiles_have_sums_to_spare_where_rows_allow_it() -> None:
+    """Eight sums just hide the latency of a multiply-add: tiles of four rows by two vectors reached nine tenths."""
+    for n in (128, 256):
+        tiling = contraction_plan.plan_of(contraction_case(n, n, n).kernel, TARGETS["avx2"]).tiling
+        assert tiling.rows * tiling.vectors > 8
 
 
 def test_few_rows_do_not_pack_a_transposed_matrix() -> None:

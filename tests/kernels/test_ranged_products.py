@@ -252,6 +252,8 @@ def special_cases(turn: int) -> list[Case]:
         product(("a", 300, 50)),
         product(("a", 300, 50), "ntn", F32),
         product((7, "b", 700)),
+        product((1, 700, "b"), "nnn", (F64, F32)[turn % 2]),
+        product((1, "c", 900), ("nnn", "tnn")[turn % 2]),
     ]
 
 
@@ -275,9 +277,10 @@ def test_products_of_open_sizes_match_numpy(group: str, name: str) -> None:
             check(native, case, number, sizes)
 
 
+PANELS = dict.fromkeys(("PANEL_BYTES", "SHORT_PANEL_BYTES", "LOW_PANEL_BYTES", "LOW_SHORT_PANEL_BYTES"), 2048)
 BLOCKS = {
-    "small blocks": {"PANEL_BYTES": 2048, "SHORT_PANEL_BYTES": 2048, "DEPTH_BYTES": 4096, "BLOCK_BYTES": 16384},
-    "one pass": {"PANEL_BYTES": 2048, "SHORT_PANEL_BYTES": 2048, "DEPTH_BYTES": 2048, "BLOCK_BYTES": 1},
+    "small blocks": {**PANELS, "DEPTH_BYTES": 4096, "BLOCK_BYTES": 16384, "FAR_BLOCK_BYTES": 16384},
+    "one pass": {**PANELS, "DEPTH_BYTES": 2048, "BLOCK_BYTES": 1, "FAR_BLOCK_BYTES": 1},
 }
 
 

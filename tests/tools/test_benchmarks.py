@@ -94,6 +94,21 @@ def test_flops_and_traffic_of_known_workloads(tools: Any) -> None:
     assert tools.catalog.load("copy").traffic == 2 * 4 * 4_000_000
 
 
+def test_the_grid_of_products_has_sixty_shapes_of_known_forms(tools: Any) -> None:
+    gemm = tools.gemm
+    texts = gemm.grid_texts(())
+    assert len(texts) == len(set(texts)) == 60
+    assert gemm.grid_texts(("vector",)) == gemm.GRID["vector"].split()
+    for text in texts:
+        shape = gemm.named_shape(text, "float32")
+        assert str(shape).split()[0].replace(":nn", "") in (text, f"{text}x{text}x{text}")
+        assert shape.flops > 0
+        assert {*shape.ways} <= {*"nt"}
+    dense = gemm.named_shape("2x3x4x5:nt+relu", "float64")
+    assert (dense.m, dense.n, dense.k, dense.batch, dense.ways, dense.relu) == (2, 3, 4, 5, "nt", True)
+    assert dense.traffic == 8 * 5 * (2 * 4 + 4 * 3 + 2 * 3)
+
+
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
