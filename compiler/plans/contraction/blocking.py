@@ -43,6 +43,7 @@ from staticgrad.compiler.plans.tiles import (
 
 COMBINED_NEAR = 4  # times the first cache: a longer B is read by rows where one row of A is multiplied
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
+MANY_PANELS = 32  # of columns: for fewer an A that is contiguous along k is read in place, wherever it is
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
 # Blockings that are measured: their greatest number, and how much slower one may seem than the one that seems best.
@@ -264,13 +265,13 @@ def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 
 def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """True if each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k.
-    Low tiles read A so often that a shorter one is worth packing, and a long one of either layout."""
-    nbytes, low = m * k * tiling.dtype.itemsize, tiling.costs.low_tiles
-    if tiling.column_panels <= (2 * FEW_PANELS if low else FEW_PANELS):
-        return False
-    if nbytes > tiling.costs.near_bytes:
-        return low or a[1] != 1
-    return low and a[1] != 1 and nbytes > tiling.machine.own_cache_bytes
+    Narrow panels of low tiles read A so often that a shorter one is worth packing, and a long one along k, too."""
+    nbytes, panels, low = m * k * tiling.dtype.itemsize, tiling.column_panels, tiling.costs.low_tiles
+    if a[1] == 1:
+        return low and panels > MANY_PANELS and nbytes > tiling.costs.near_bytes
+    if low:
+        return panels > 2 * FEW_PANELS and nbytes > tiling.machine.own_cache_bytes
+    return panels > FEW_PANELS and nbytes > tiling.costs.near_bytes
 
 
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
