@@ -1,7 +1,7 @@
 """A row times a matrix of contiguous rows, as a combination of these: y[j] = Σ_k x[k]·b[k, j].
 
 A tile of one row is as wide as registers allow, a few lines of each row of the matrix, and goes down all rows: where
-they lie a page or more apart no line is foreseen. Here some rows at once are read from end to end, as many streams as
+they lie a page or more apart no line is foreseen. Here eight rows at once are read from end to end, streams that
 prefetchers follow, and the sums wait in y, in the first cache: for each ``TERMS`` vectors of the matrix one of y is
 loaded and stored. The floor is the bandwidth of the cache, or memory, that the matrix comes from. Each element is one
 sum in the order of k, whatever the vectors are and however columns are shared.

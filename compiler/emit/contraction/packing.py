@@ -14,7 +14,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memor
 from staticgrad.compiler.emit.microkernel import Matrix, pack_panel
 from staticgrad.compiler.plans.tiles import Tiling, tile_lanes
 
-ROWS_AT_ONCE = 4  # as many streams as any prefetcher follows
+ROWS_AT_ONCE = 4  # streams, which any prefetcher follows
 
 
 def pack_rows(
