@@ -25,7 +25,7 @@ MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
 MOST_DOTS, HIGHEST_DOTS = 4, 8  # columns and rows of a tile of dot products: each row needs an address of its own
 SHORTEST_DOTS = 2  # vectors that a dot product has
-# A tile of dot products reads two vectors for three multiply-adds, more than a cache beyond the second one brings. Where
+# A tile of dot products reads two vectors for three multiply-adds, more than a cache beyond the second one brings. If
 # both operands have at least FAR_SIDE lines, and are longer than FAR_CACHES such caches, packing them takes less time.
 FAR_SIDE, FAR_CACHES = 64, 2
 
