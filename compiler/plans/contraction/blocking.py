@@ -335,7 +335,15 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bo
         cycles += way.k * way.n * size * (costs.copied_cycles if way.b[1] == 1 else costs.turned_cycles)
     if packs_a(tiling, way.m, way.k, way.a):
         cycles += way.m * way.k * size * (costs.copied_cycles if way.a[1] == 1 else costs.turned_cycles)
+    elif costs.low_tiles and way.a[1] != 1 and _is_scattered(tiling, way):  # low tiles use a part of each line
+        cycles += way.m * way.k * size * costs.turned_cycles
     return cycles + turning_back(way, tiling, turned=turned)
+
+
+def _is_scattered(tiling: Tiling, way: Orientation) -> bool:
+    """True if A, contiguous along m, comes from beyond a core's own cache by lines that are far apart."""
+    size, machine = way.dtype.itemsize, tiling.machine
+    return way.a[1] * size >= machine.far_bytes and way.m * way.k * size > machine.own_cache_bytes
 
 
 def turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
