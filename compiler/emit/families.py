@@ -147,6 +147,8 @@ def _contractions() -> Family:
     from staticgrad.compiler.plans.contraction import plain, plan, versions
 
     def planned(kernel: Contraction, target: Target) -> Planned:
+        if kernel.grouping:
+            return versions.planned(kernel, target)
         if plain.always_suits(kernel, target):
             return plain.planned(kernel, target)
         usual = versions.planned(kernel, target)

@@ -30,6 +30,7 @@ and 6×64 all reach the floor from the first cache (AMD Zen 5, one thread).
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ import numpy as np
 
 from staticgrad.base.extents import at_most, highest, is_open, is_same, lowest
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.emit.grouped import multiply_add_groups, sums_of
 from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, prefetch, transposed, vector_parts
 from staticgrad.compiler.emit.llvm import (
     INDEX,
@@ -78,6 +80,7 @@ class MicroTile:
     far_a: bool = False
     chains: int = 1
     exact: bool = False
+    grouping: str = ""
 
 
 def microkernel(module: IRModule, tile: MicroTile) -> str:
@@ -86,6 +89,7 @@ def microkernel(module: IRModule, tile: MicroTile) -> str:
     stem += ".far_a" * tile.far_a
     stem += f".{tile.chains}chains" if tile.chains > 1 else ""
     stem += ".exact" * tile.exact
+    stem += f".{tile.grouping}" if tile.grouping else ""
     if tile.terms > 1:
         return module.leaf(f"{stem}.by{tile.terms}", _TILE_PARAMS, _write_side_by_side, tile)
     return module.leaf(stem, _TILE_PARAMS, _write_microkernel, tile)
@@ -162,6 +166,10 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     apart: Callable[[Value], Value] = f.opaque if costs.row_pointers else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
     each, ahead = tile.rows * tile.vectors, costs.prefetch_turns
+    if tile.grouping:
+        add = functools.partial(multiply_add_groups, f, tile.grouping)
+    else:
+        add = functools.partial(multiply_add, f, tile.dtype)
 
     def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """One term: where the next one is, and the sums with it."""
@@ -177,7 +185,7 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
             base = f.offset(a_rows[i], index, element) if indexed else f.offset(moving[1], rows[i], element)
             a_vector = f.factor(element, base, writer.lanes)
             row = sums[i * tile.vectors : (i + 1) * tile.vectors]
-            added += [multiply_add(f, tile.dtype, a_vector, b, total) for b, total in zip(b_vectors, row, strict=True)]
+            added += [add(a_vector, b, total) for b, total in zip(b_vectors, row, strict=True)]
         return [f.offset(p, by, element) for p, by in zip(moving, (b_stride, a_step))], added
 
     sums = [f.const(0, writer.type)] * (each * tile.chains)
@@ -203,7 +211,8 @@ def _write_microkernel(f: Function, tile: MicroTile) -> None:
     sums = block.results[2:]
     while len(sums) > each:
         half = len(sums) // 2
-        sums = [f.binary("fadd", *pair) for pair in zip(sums[:half], sums[half:], strict=True)]
+        plus = "fadd" if tile.dtype.kind == "f" else "add"
+        sums = [f.binary(plus, *pair) for pair in zip(sums[:half], sums[half:], strict=True)]
     writer.store(c_rows, accumulate, sums)
 
 
@@ -313,10 +322,11 @@ def choose_tile(
     column_panel: Index,
 ) -> tuple[Value, Value]:  # fmt: skip
     """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
+    dtype = sums_of(tiling.grouping) if tiling.grouping else tiling.dtype
 
     def name(rows: int, vectors: int, edge: bool) -> str:
-        return emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far,
-                             tiling.far_a, tiling.chains_of_tile(rows, vectors), tiling.exact and edge))  # fmt: skip
+        return emit(f.module, MicroTile(dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.far_a,
+                             tiling.chains_of_tile(rows, vectors), tiling.exact and edge, tiling.grouping))  # fmt: skip
 
     inner, last = tiling.column_kinds()
     end = tiling.column_panels - 1

@@ -21,6 +21,7 @@ from staticgrad.graph.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
 from staticgrad.ops.elementwise.copies import IDENTITY
+from staticgrad.ops.grouped import GROUPED_DOT
 from staticgrad.ops.sources import FULL, IOTA
 from staticgrad.ops.windows import FOLD, WINDOW, WindowAttributes
 
@@ -44,7 +45,7 @@ class _Images:
         self.layers = [
             tuple(map(source_of, _images_of(node)))
             for node in region.graph.nodes
-            if node.op.role == "matrix" and node.op is not DOT
+            if node.op.role == "matrix" and node.op not in (DOT, GROUPED_DOT)
         ]
         for x in (x for layer in self.layers for x in layer):
             self._mark(x)

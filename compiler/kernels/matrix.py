@@ -29,6 +29,7 @@ import numpy as np
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import Precision
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
+from staticgrad.ops.grouped import GROUPINGS
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
 
@@ -53,6 +54,9 @@ class Contraction:
     With an epilogue, its outer dimensions are ``(*batch, m, n)``. ``store_raw`` says that C is a real argument that
     receives the raw product (the epilogue then reads it there); without it C is not passed and the raw product lives
     in scratch memory until the epilogue has read it. ``blocking`` takes the place of the one that estimates prefer.
+
+    With a ``grouping`` (``ops/grouped.py``) an element of A or B is a group of short numbers, all sizes and strides
+    count groups, and ``dtype`` is that of the sums.
     """
 
     dtype: np.dtype
@@ -68,6 +72,7 @@ class Contraction:
     packed: int | None = None
     blocking: Blocking | None = None
     precision: Precision = "highest"
+    grouping: str = ""
 
     @property
     def product(self) -> Contraction:
@@ -77,11 +82,17 @@ class Contraction:
     @property
     def args(self) -> tuple[np.dtype, ...]:
         """The dtypes of A, B, C if it is stored, and what else the epilogue takes."""
-        return _args(self)
+        operands = (np.dtype(np.int32),) * 2 if self.grouping else ()
+        return (*operands, *_args(self)[len(operands) :])
 
     @property
     def terms(self) -> int:
-        return self.k
+        return self.k * self.terms_of_group
+
+    @property
+    def terms_of_group(self) -> int:
+        """The terms that two elements of A and B have."""
+        return GROUPINGS[self.grouping].terms if self.grouping else 1
 
     @property
     def is_repeatable(self) -> bool:
@@ -99,13 +110,14 @@ class Contraction:
     @property
     def flops(self) -> int:
         """Multiplications and additions, without the epilogue's."""
-        return 2 * math.prod(self.batch) * self.m * self.n * self.k
+        return 2 * math.prod(self.batch) * self.m * self.n * self.terms
 
     @property
     def text(self) -> str:
         """Sizes and strides, then the epilogue."""
         product = (
-            f"contraction {self.dtype.name} batch {self.batch} {self.m}x{self.k} · {self.k}x{self.n},"
+            f"contraction {self.dtype.name}{f' of {self.grouping} in groups' if self.grouping else ''}"
+            f" batch {self.batch} {self.m}x{self.k} · {self.k}x{self.n},"
             f" strides {self.a_strides} {self.b_strides} -> {self.c_strides}{_precision(self)}"
         )
         return product + _epilogue(self.epilogue, self.store_raw)
@@ -212,7 +224,7 @@ class Packing:
 
     @property
     def dtype(self) -> np.dtype:
-        return self.of.dtype
+        return self.of.args[0]
 
     @property
     def args(self) -> tuple[np.dtype, ...]:

@@ -21,6 +21,7 @@ from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Running, Store
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.graph.optable import OPS, Array
+from staticgrad.ops.grouped import GROUPINGS, in_order
 from staticgrad.ops.randoms import uniform_at
 
 STEPS = {
@@ -217,10 +218,13 @@ def _finish(
 
 def run_contraction(kernel: Contraction, arrays: Sequence[Array], noise: Noise | None = None) -> None:
     """The sum over k of A·B for each point of the batch."""
-    a = _wide(_strided(arrays[0], kernel.a_strides, (*kernel.batch, kernel.m, kernel.k)), noise)
-    b = _wide(_strided(arrays[1], kernel.b_strides, (*kernel.batch, kernel.k, kernel.n)), noise)
+    left = _strided(arrays[0], kernel.a_strides, (*kernel.batch, kernel.m, kernel.k))
+    right = _strided(arrays[1], kernel.b_strides, (*kernel.batch, kernel.k, kernel.n))
+    if kernel.grouping:
+        left, right = (x.astype(WIDE) for x in in_order(left, right, GROUPINGS[kernel.grouping]))
+    a, b = _wide(left, noise), _wide(right, noise)
     with np.errstate(all="ignore"):
-        product = np.matmul(a, b)
+        product = np.matmul(a, b)  # of integers in groups exact, too: no sum has more than 53 bits
         if noise is not None and kernel.dtype.kind == "f" and kernel.k:
             largest = np.abs(a).max(-1, keepdims=True) * np.abs(b).max(-2, keepdims=True)
             product = noise.of_sum(product.astype(kernel.dtype), largest)

@@ -23,7 +23,7 @@ from staticgrad.compiler.lowering.builder import NestBuilder, Raw, nest_step
 from staticgrad.compiler.lowering.control import LowerPart, control_steps
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.lone import CHECKS, call_step, check_steps, collective_step, routine_step
-from staticgrad.compiler.lowering.matrices import contraction_of, convolution_of
+from staticgrad.compiler.lowering.matrices import contraction_of, convolution_of, grouped_contraction_of
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.plans.planner import KernelPlanner
 from staticgrad.compiler.program.memories import Memory, Operand
@@ -36,6 +36,7 @@ from staticgrad.graph.optable import Op
 from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.effects import ASSIGN, ASSIGN_ROWS, GROUP, PRINT, PY_CALL
+from staticgrad.ops.grouped import GROUPED_DOT
 from staticgrad.ops.windows import FOLD
 
 
@@ -157,6 +158,8 @@ class Lowering:
         kernel: Contraction | Convolution
         if node.op is DOT:
             kernel, operands = contraction_of(node, self.places, needed, self.blockings, self.precision)
+        elif node.op is GROUPED_DOT:
+            kernel, operands = grouped_contraction_of(node, self.places, needed, self.blockings)
         else:
             kernel, operands = convolution_of(node, self.places, self.precision)
         builder: NestBuilder | None = None

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from staticgrad.base.types import Precision, sizes
+from staticgrad.base.types import Precision, int32, sizes
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program.memories import Operand
-from staticgrad.graph.graph import Node
+from staticgrad.graph.graph import Node, Tensor
 from staticgrad.graph.optable import Op
 from staticgrad.ops.convolution import CONVOLUTION, CONVOLUTION_INPUT_GRAD, CONVOLUTION_WEIGHT_GRAD
+from staticgrad.ops.grouped import GroupAttributes, are_groups
 
 # What a convolution computes, and which of the product's three tensors its operands and its result are.
 _CONVOLUTIONS: dict[Op, tuple[Direction, str]] = {
@@ -39,6 +40,34 @@ def contraction_of(
     )  # fmt: skip
     blocking = blockings.get(replace(kernel, store_raw=stored))
     return replace(kernel, blocking=blocking), [a_operand, b_operand]
+
+
+def grouped_contraction_of(
+    node: Node, places: Places, stored: bool, blockings: Mapping[Contraction, Blocking]
+) -> tuple[Contraction, list[Operand]]:
+    """The same of a product of short numbers in groups, whose sizes and strides count groups."""
+    assert isinstance(node.attrs, GroupAttributes)
+    (a_operand, a_strides), (b_operand, b_strides) = (_by_groups(x, places) for x in node.inputs)
+    result = node.outputs[0]
+    *batch, m, n = sizes(result.shape)
+    a = node.inputs[0]
+    k = sizes(a.shape)[-1 if a.dtype == int32 else -2]
+    kernel = Contraction(
+        result.dtype, tuple(batch), m, n, k, a_strides, b_strides, places.strides_of(result),
+        grouping=node.attrs.kind,
+    )  # fmt: skip
+    blocking = blockings.get(replace(kernel, store_raw=stored))
+    return replace(kernel, blocking=blocking), [a_operand, b_operand]
+
+
+def _by_groups(x: Tensor, places: Places) -> tuple[Operand, tuple[int, ...]]:
+    """The memory of an operand in groups, and its strides in these."""
+    operand, strides = places.strided(x)
+    if x.dtype == int32:
+        return operand, strides
+    terms = sizes(x.shape)[-1]
+    assert are_groups(strides, terms)
+    return operand, tuple(stride // terms for stride in strides[:-1])
 
 
 def convolution_of(node: Node, places: Places, precision: Precision) -> tuple[Convolution, list[Operand]]:

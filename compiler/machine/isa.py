@@ -11,6 +11,8 @@ is here too: triple, processor, features, ABI, relocation model, and how many by
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from staticgrad.base.frozen import frozen
 
 
@@ -35,6 +37,8 @@ class ISA:
     compresses: bool = False  # the lanes where a mask is on, side by side
     permutes: bool = False  # the parts of 32 bits of a register in an order that another one has
     looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
+    grouped: tuple[str, ...] = ()  # kinds of short numbers several products of which are summed in each 32 bits
+    adds_pairs: bool = False  # sums of two products of integers of 16 bits in each 32 bits
     prefetches: bool = False  # cache lines, by an instruction
     unwinds: bool = False  # what a program is called by may look at its frames, of debuggers and exceptions
     guarded: bool = False  # a stack ends at a page without access, so each page of a long frame is touched
@@ -76,12 +80,23 @@ NEON_ISA = ISA(  # what every aarch64 has
     "neon", 16, 32, "aarch64", fma=True, by_lane=True, extremes=True, rounds=True, prefetches=True, unwinds=True,
     guarded=True, cpu="generic",
 )  # fmt: skip
-AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=True, permutes=True, prefetches=True,
-               unwinds=True, guarded=True, cpu="x86-64-v3", features=_enabled(AVX2_NEEDS),
+AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=True, permutes=True, adds_pairs=True,
+               prefetches=True, unwinds=True, guarded=True, cpu="x86-64-v3", features=_enabled(AVX2_NEEDS),
                needs=AVX2_NEEDS)  # fmt: skip
 AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True,
-                 scales=True, estimates=True, compresses=True, looks_up=True, prefetches=True, unwinds=True,
-                 guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS)  # fmt: skip
+                 scales=True, estimates=True, compresses=True, looks_up=True, adds_pairs=True, prefetches=True,
+                 unwinds=True, guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS)  # fmt: skip
+
+
+def extended(isa: ISA, name: str, grouped: tuple[str, ...], *features: str) -> ISA:
+    """An instruction set with extensions, LLVM's ``features``, that multiply ``grouped`` kinds of short numbers."""
+    enabled = f"{isa.features},{_enabled(features)}"
+    return replace(isa, name=name, grouped=grouped, features=enabled, needs=(*isa.needs, *features))
+
+
+AVX512_BF16_ISA = extended(AVX512_ISA, "avx512-bf16", ("bfloat16", "int8"), "avx512vnni", "avx512bf16")
+AVX512_VNNI_ISA = extended(AVX512_ISA, "avx512-vnni", ("int8",), "avx512vnni")
+AVX2_VNNI_ISA = extended(AVX2_ISA, "avx2-vnni", ("int8",), "avxvnni")
 
 
 @frozen

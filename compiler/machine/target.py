@@ -25,7 +25,10 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.machine import machine as machines
 from staticgrad.compiler.machine.isa import (
     AVX2_ISA,
+    AVX2_VNNI_ISA,
+    AVX512_BF16_ISA,
     AVX512_ISA,
+    AVX512_VNNI_ISA,
     BASELINE_ISA,
     CORTEX_M4_ISA,
     CORTEX_M4_SOFT_ISA,
@@ -105,6 +108,11 @@ AVX2 = Target("avx2", AVX2_ISA, ZEN3)
 AVX512 = Target("avx512", AVX512_ISA, ZEN5)
 NEON = Target("neon", NEON_ISA, AARCH64)
 TARGETS = {target.name: target for target in (AVX512, AVX2, NEON, GENERIC)}  # the widest first
+EXTENDED = {  # of the targets with these names, those with more instructions, the most first
+    "avx512": (Target("avx512-bf16", AVX512_BF16_ISA, ZEN5), Target("avx512-vnni", AVX512_VNNI_ISA, ZEN5)),
+    "avx2": (Target("avx2-vnni", AVX2_VNNI_ISA, ZEN3),),
+}
+EXTENDED_TARGETS = {target.name: target for several in EXTENDED.values() for target in several}
 OTHER_TARGETS = {
     target.name: target
     for target in (
@@ -118,6 +126,7 @@ OTHER_TARGETS = {
     )
 }
 SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
+SMALL_EXTENDED = {target.name: target for target in map(_small, EXTENDED_TARGETS.values())}
 SMALL_OTHERS = {target.name: target for target in map(_small, OTHER_TARGETS.values())}
 
 
@@ -157,7 +166,7 @@ def _widest(targets: dict[str, Target]) -> Target:
 
 def named(name: str) -> Target:
     """The target of this name, small ones too; ``small`` is the twin of what this machine would run."""
-    known = TARGETS | SMALL_TARGETS | {"small": _widest(SMALL_TARGETS)}
+    known = TARGETS | SMALL_TARGETS | EXTENDED_TARGETS | SMALL_EXTENDED | {"small": _widest(SMALL_TARGETS)}
     if name not in known:
         raise StaticGradError(f"STATICGRAD_TARGET={name!r}: expected one of {', '.join(known)}")
     return known[name]
@@ -172,3 +181,11 @@ def current_target() -> Target:
     if not runs_here(target):
         raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: this processor lacks its instructions")
     return target
+
+
+def extended_target() -> Target:
+    """The target that programs with products of short numbers are compiled for now: ``current_target`` where that is
+    forced, else the one with the most instructions for them that this machine runs."""
+    target = current_target()
+    several = () if config.get("TARGET") else EXTENDED.get(target.name, ())
+    return next(filter(runs_here, several), target)

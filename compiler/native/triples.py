@@ -12,9 +12,11 @@ from staticgrad.base.errors import StaticGradError
 from staticgrad.compiler.machine.isa import ISA
 from staticgrad.compiler.machine.machine import OF_TRIPLE
 from staticgrad.compiler.machine.target import (
+    EXTENDED_TARGETS,
     NEON,
     OTHER_TARGETS,
     SIZE,
+    SMALL_EXTENDED,
     SMALL_OTHERS,
     SMALL_TARGETS,
     TARGETS,
@@ -29,7 +31,7 @@ ALIASES = {"aarch64": NEON}
 
 def known_names() -> tuple[str, ...]:
     """The names of targets, of all machines."""
-    return (*TARGETS, *ALIASES, *OTHER_TARGETS)
+    return (*TARGETS, *EXTENDED_TARGETS, *ALIASES, *OTHER_TARGETS)
 
 
 @functools.cache
@@ -39,7 +41,9 @@ def target_for(name: str) -> Target:
     Raises:
         StaticGradError: an unknown name or triple, or one of a big-endian machine.
     """
-    known = {**TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_OTHERS}
+    known = {
+        **TARGETS, **EXTENDED_TARGETS, **ALIASES, **OTHER_TARGETS, **SMALL_TARGETS, **SMALL_EXTENDED, **SMALL_OTHERS,
+    }  # fmt: skip
     if name in known:
         return known[name]
     if name.endswith(SIZE) and name.removesuffix(SIZE) in known:

@@ -15,9 +15,10 @@ import numpy as np
 
 from staticgrad.base.errors import at_source
 from staticgrad.base.phases import phase
-from staticgrad.base.types import sizes
+from staticgrad.base.types import int32, sizes
 from staticgrad.compiler.kernels.access import (
     Blocked,
+    Path,
     behind_reshapes,
     broadcast_map,
     is_reshape,
@@ -33,6 +34,7 @@ from staticgrad.ops.collectives import COLLECTIVES
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.effects import PY_CALL
 from staticgrad.ops.elementwise.copies import IDENTITY
+from staticgrad.ops.grouped import GROUPED_DOT, are_groups
 from staticgrad.ops.sources import FULL
 
 CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the program
@@ -81,10 +83,18 @@ def materialize(region: Region) -> Region:
             return path.tensor in need and behind_reshapes(x) is path.tensor
         return not path.guards and not path.base.op.op.fill
 
+    def in_groups(x: Tensor) -> bool:
+        """True if the groups of short numbers that ``x`` has lie in one piece each."""
+        path = resolve(x, broadcast_map(shape, shape), strides_of) if (shape := sizes(x.shape)) else None
+        if x.dtype == int32 or not isinstance(path, Path):
+            return True
+        factors = dict(path.address.terms)
+        return are_groups(tuple(factors.get(axis, 0) for axis in range(len(shape))), shape[-1])
+
     def fits(op: Op, position: int, x: Tensor) -> bool:
         """True if operand number ``position`` of an op can be used as it is."""
         if op.role == "matrix":
-            return plain(x)
+            return plain(x) and (op is not GROUPED_DOT or in_groups(x))
         if op is PY_CALL:  # not a feed's or a variable's own memory: Python could write there
             return has_memory(x) and x not in orders
         if op.role == "alias":
@@ -125,7 +135,7 @@ def materialize(region: Region) -> Region:
 
 def _may_show(x: Tensor) -> bool:
     """True if a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
-    return (x.ndim not in IMAGE_RANKS and x.op.op.nest) or (x.ndim == 2 and x.op.op is DOT)
+    return (x.ndim not in IMAGE_RANKS and x.op.op.nest) or (x.ndim == 2 and x.op.op in (DOT, GROUPED_DOT))
 
 
 def _own_fetches(region: Region) -> Region:

@@ -27,6 +27,7 @@ from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.graph.optable import Role
 from staticgrad.ops.contraction import DOT
+from staticgrad.ops.grouped import GROUPED_DOT
 
 Shape = tuple[int, ...]
 # Ops that read through a reshape what they could read without.
@@ -44,7 +45,7 @@ def rows(region: Region) -> Region:
     def matrix(x: Tensor) -> Tensor | None:
         """The matrix that a reshape shows, if it is a product or a result of this pass; else None."""
         base = x.op.inputs[0] if is_reshape(x.op) else None
-        if base is None or not (base.op.op is DOT or base in flat) or base.ndim != 2:
+        if base is None or not (base.op.op in (DOT, GROUPED_DOT) or base in flat) or base.ndim != 2:
             return None
         return base if _is_rows_of(sizes(base.shape), sizes(x.shape)) else None
 
@@ -75,7 +76,7 @@ def rows(region: Region) -> Region:
 
 def _is_shown(node: Node) -> bool:
     """True if this pass may have something to do with a reshape of what the node gives."""
-    return node.op is DOT or is_reshape(node)
+    return node.op in (DOT, GROUPED_DOT) or is_reshape(node)
 
 
 def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:

@@ -50,7 +50,8 @@ class Tiling:
     has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
     and apart that each is prefetched some turns ahead, with ``far_a`` the lines of an A that is contiguous along m.
     With ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which
-    is read once, needs no copy with room after its rows.
+    is read once, needs no copy with room after its rows. ``grouping`` says of elements that are groups of short numbers
+    which they are, and whether the operands have changed places.
 
     Where m or n are open, so are the numbers of panels, their rows, and what the last panel has (``opened``).
     ``open_rows`` are the heights of panels, ``open_vectors`` the vectors of a last panel that occur then.
@@ -73,6 +74,7 @@ class Tiling:
     far: bool = False
     far_a: bool = False
     exact: bool = False
+    grouping: str = ""
     open_rows: tuple[int, ...] = ()
     open_vectors: tuple[int, ...] = ()
 

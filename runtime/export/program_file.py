@@ -99,9 +99,9 @@ def to_bytes(
         initial: the state as it begins.
         caller: the machine code by which Python calls entries, for interpreters like this one.
     """
-    from staticgrad.compiler.machine.target import SMALL_TARGETS, TARGETS
+    from staticgrad.compiler.machine.target import EXTENDED_TARGETS, SMALL_EXTENDED, SMALL_TARGETS, TARGETS
 
-    known = TARGETS | SMALL_TARGETS
+    known = EXTENDED_TARGETS | TARGETS | SMALL_EXTENDED | SMALL_TARGETS
     order = sorted(images, key=list(known).index)
     callers = [] if caller is None else [caller]
     code = [*(images[name] for name in order), *callers]

@@ -10,6 +10,7 @@ from staticgrad.base.frozen import frozen
 
 PREFIX = "STATICGRAD_"
 TARGETS = ("avx512", "avx2", "neon", "generic")
+EXTENDED = ("avx512-bf16", "avx512-vnni", "avx2-vnni")  # with instructions for products of short numbers
 
 
 @frozen
@@ -26,7 +27,7 @@ SWITCHES = {
     switch.name: switch
     for switch in (
         Switch("BACKEND", "compiled", ("compiled", "reference"), "`reference` runs the NumPy interpreter instead"),
-        Switch("TARGET", "", ("", *TARGETS, *(f"{name}-small" for name in TARGETS), "small"),
+        Switch("TARGET", "", ("", *TARGETS, *(f"{name}-small" for name in TARGETS), "small", *EXTENDED),
                "force the instruction set of compiled programs; `-small`: with small caches, pages and thresholds"),
         Switch("MEMORY", "plan", ("plan", "none", "poison"),
                "`none` shares no memory between buffers, `poison` fills dead ranges with NaN patterns"),
@@ -111,5 +112,6 @@ def told_features() -> frozenset[str] | None:
             flags = next((line for line in file if line.startswith("flags")), "")
     except (OSError, UnicodeDecodeError):
         return None
-    names = {"bmi1": "bmi"}  # Linux's name: LLVM's
+    # Linux's name: LLVM's
+    names = {"bmi1": "bmi", "avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
     return frozenset(names.get(flag, flag) for flag in flags.partition(":")[2].split()) or None

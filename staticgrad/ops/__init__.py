@@ -21,6 +21,7 @@ DEFINED = {
     "distinct": "nonzero unique",
     "distributions": "",
     "einsum": "einsum",
+    "grouped": "quantized_linear",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
     "fourier": "fft ifft irfft rfft",
     "own": "",

@@ -26,6 +26,7 @@ import numpy as np
 
 from staticgrad.base.extents import open_sizes
 from staticgrad.base.frozen import frozen
+from staticgrad.base.types import float32
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.machine.machine import LINE
 from staticgrad.compiler.machine.target import Target
@@ -54,7 +55,8 @@ SEEMS_TOO_SLOW = 1.5
 @frozen
 class Orientation:
     """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
-    is not stored: then its layout is free. At most ``most_terms`` lie side by side (``narrow``)."""
+    is not stored: then its layout is free. At most ``most_terms`` lie side by side (``narrow``). Elements may be
+    groups of short numbers: then ``dtype`` is float32, which is as long and as fast."""
 
     dtype: np.dtype
     m: int
@@ -64,12 +66,13 @@ class Orientation:
     b: tuple[int, int]
     c: tuple[int, int] | None
     most_terms: int = MAX_LANES
+    grouped: bool = False
 
     def swap(self) -> Orientation:
         """Cᵀ = Bᵀ·Aᵀ."""
         c = None if self.c is None else (self.c[1], self.c[0])
         a, b = (self.b[1], self.b[0]), (self.a[1], self.a[0])
-        return Orientation(self.dtype, self.n, self.m, self.k, a, b, c, self.most_terms)
+        return Orientation(self.dtype, self.n, self.m, self.k, a, b, c, self.most_terms, self.grouped)
 
 
 def given_orientation(kernel: Contraction) -> Orientation:
@@ -77,7 +80,9 @@ def given_orientation(kernel: Contraction) -> Orientation:
     m, n, k = kernel.m, kernel.n, kernel.k
     c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1])) if kernel.store_raw else None
     a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))
-    return Orientation(kernel.dtype, m, n, k, a, (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1])), c)
+    b = (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1]))
+    grouped = bool(kernel.grouping)
+    return Orientation(float32 if grouped else kernel.dtype, m, n, k, a, b, c, 1 if grouped else MAX_LANES, grouped)
 
 
 def _unit(size: int, stride: int) -> int:
@@ -201,7 +206,7 @@ def _usual_chains(given: Orientation, target: Target) -> int:
 def dots_swap(way: Orientation, target: Target) -> bool | None:
     """True if the dot products of a matrix with a vector compute Cᵀ, False if C; None if none are computed."""
     lanes = tile_lanes(target, way.dtype)
-    if way.dtype.kind != "f" or way.k < 2 * lanes or (lanes == 1 and target.machine.compact):
+    if way.grouped or way.dtype.kind != "f" or way.k < 2 * lanes or (lanes == 1 and target.machine.compact):
         return None
     # One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too.
     return next((turned for turned, w in ((False, way), (True, way.swap())) if w.n == 1 and w.a[1] == 1), None)

@@ -289,7 +289,8 @@ def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
 def _seconds(kernel: Contraction, target: Target) -> float:
     """The estimated seconds of the kernel on one core."""
     points, size, machine = math.prod(kernel.batch), kernel.dtype.itemsize, target.machine
-    rate = machine.product_flops_per_lane if kernel.dtype.kind == "f" else machine.integer_flops_per_lane
+    is_fast = kernel.dtype.kind == "f" or kernel.grouping
+    rate = machine.product_flops_per_lane if is_fast else machine.integer_flops_per_lane
     flops = 2 * points * kernel.m * kernel.n * kernel.k
     moved = points * size * (kernel.m * kernel.k + kernel.k * kernel.n + kernel.m * kernel.n)
     return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / machine.bytes_moved)
@@ -416,6 +417,12 @@ def _known_plan(kernel: Contraction, given: Orientation, target: Target) -> Cont
 
 
 def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target: Target) -> Tiling:
+    tiling = _plain_tiling(kernel, given, blocking, target)
+    turned = blocking.swapped if kernel.packed is None else kernel.packed == 0
+    return replace(tiling, grouping=f"{kernel.grouping}{'.turned' * turned}") if kernel.grouping else tiling
+
+
+def _plain_tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target: Target) -> Tiling:
     if kernel.packed is not None:
         return packed_way(given, target, kernel.packed)[1]
     narrow = narrow_way(given, target)

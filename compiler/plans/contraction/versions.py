@@ -39,7 +39,7 @@ def planned(kernel: Contraction, target: Target) -> Planned:
 @functools.lru_cache(maxsize=4096)
 def _parts(kernel: Contraction, target: Target) -> tuple[OpenSize | None, tuple[int, ...]]:
     """The open size whose range is cut in parts, and the last size of each; None and none for a single part."""
-    if kernel.dtype.kind != "f" or kernel.packed is not None:
+    if kernel.dtype.kind != "f" or kernel.grouping or kernel.packed is not None:
         return None, ()
     sizes = sorted(open_sizes((kernel.m, kernel.n, kernel.k)), key=lambda size: size.number)
     losses = [(_loss(kernel, size, size.high, size.low, target), size) for size in sizes]
