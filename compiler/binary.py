@@ -28,6 +28,7 @@ from staticgrad.base.image import ImageError
 from staticgrad.base.plain import Plain
 from staticgrad.base.progress import shown
 from staticgrad.base.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
+from staticgrad.compiler.machine.target import extended
 from staticgrad.compiler.native import cache
 from staticgrad.compiler.native.module import (
     Code,
@@ -58,7 +59,9 @@ from staticgrad.compiler.program.slots import (
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
+from staticgrad.graph.graph import Graph
 from staticgrad.graph.optable import Array
+from staticgrad.ops.control.bodies import bodies_of
 
 if TYPE_CHECKING:
     from staticgrad.compiler.native.tiers import TieredCode
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
 # Switches that look at stages.
 WATCHING = (("DEBUG", "0"), ("EXPLAIN", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))
 LARGE = 4096  # bytes of a constant that are not kept where the region has them
+SHORT_PRODUCTS = {"grouped_dot", "quantized_linear"}
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 
 
@@ -116,6 +120,8 @@ class Binary:
 
 def binary(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Binary:
     """The program of a region, loaded. What is ``pinned`` lies in its arena before it runs."""
+    if options.precision == "medium" or has_short_numbers(region.graph):
+        options = replace(options, target=extended(options.target))
 
     def compiled() -> Program:
         from staticgrad.compiler.pipeline import compile_region
@@ -126,6 +132,16 @@ def binary(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = (
     if any(isinstance(slot, CollectiveSlot) for slot in made.interface.slots):
         made.collectives = tuple(node.name for node in collectives_of(region.graph))
     return made
+
+
+def has_short_numbers(graph: Graph) -> bool:
+    """True if a graph has products of short numbers, for which processors have instructions, or may have some."""
+    return any(
+        node.op.name in SHORT_PRODUCTS
+        or any(y.type.dtype.name == "bfloat16" for y in node.outputs)
+        or any(has_short_numbers(body.graph) for body in bodies_of(node))
+        for node in graph.nodes
+    )
 
 
 def _found_or_made(

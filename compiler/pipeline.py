@@ -2,6 +2,7 @@
 
     cut          user's graph    -> region                       (regions/cut.py, before this)
     passes       region          -> region of primitives         (passes/)
+    grouping     products of short numbers in groups             (passes/grouping.py)
     materialize  values that need memory of their own get it     (passes/materialize.py)
     lower        region          -> steps with kernels           (lowering/)
     inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)
@@ -40,6 +41,7 @@ from staticgrad.compiler.machine.target import in_turns
 from staticgrad.compiler.memory.plan import donate, plan_memory
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import passes_without
+from staticgrad.compiler.passes.grouping import grouping
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.placement.problems import Pinned
 from staticgrad.compiler.plans.planner import KernelPlanner
@@ -136,6 +138,7 @@ def _lowered(
     unrolled = {"reroll"} if options.memory_budget is not None else set()  # of which a budget reaches every step
     for step in passes_without(options.disabled | unrolled):
         region = stages.region(step.name, step.apply(region))
+    region = stages.region("grouping", grouping(region, options.target, options.precision))
     region = stages.region("materialize", materialize(region))
     slots, steps, places = _kernels(region, options, planner)
     first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)

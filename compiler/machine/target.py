@@ -183,9 +183,8 @@ def current_target() -> Target:
     return target
 
 
-def extended_target() -> Target:
-    """The target that programs with products of short numbers are compiled for now: ``current_target`` where that is
-    forced, else the one with the most instructions for them that this machine runs."""
-    target = current_target()
+def extended(target: Target) -> Target:
+    """The target that programs with products of short numbers are compiled for in place of this one: that with the most
+    instructions for them which this machine runs, or itself where it was asked for by name."""
     several = () if config.get("TARGET") else EXTENDED.get(target.name, ())
     return next(filter(runs_here, several), target)

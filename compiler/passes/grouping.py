@@ -1,0 +1,112 @@
+"""Grouping: products whose operands may be bfloat16 become products of groups, which the processor multiplies by one
+instruction (``ops/grouped.py``), twice as many terms a cycle as of float32.
+
+These are products of bfloat16 tensors, which ``expand`` has widened, and with the precision "medium" those of float32,
+whose operands are rounded here; sums are of float32 in both. An operand that is contiguous along k is rounded where it
+is computed, or read where it lies if it is bfloat16 already; one that is contiguous along its other axis has two rows
+side by side in each 32 bits.
+
+    (m, k), k contiguous       -> astype bfloat16, as (m, ⌈k/2⌉, 2)
+    (k, n), n contiguous       -> row 2i | row 2i + 1 << 16, as int32 (⌈k/2⌉, n)
+
+Input: a region after all other passes, a target, a precision. Left alone: products on targets without the instruction,
+small ones, for which bringing operands into form takes longer than is saved, and sums over an open number of terms.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+from staticgrad.base.extents import is_open, largest
+from staticgrad.base.types import Precision, dtype_of, float32, int32, sizes
+from staticgrad.compiler.machine.target import Target
+from staticgrad.compiler.passes.bodies import bodies
+from staticgrad.compiler.passes.cse import cse
+from staticgrad.compiler.passes.dce import dce
+from staticgrad.compiler.passes.expand import expand
+from staticgrad.compiler.passes.loops import hoist
+from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.optable import FUNCTIONS as o
+from staticgrad.ops.contraction import DOT
+from staticgrad.ops.elementwise.copies import ASTYPE
+from staticgrad.ops.grouped import GROUPINGS, grouped_dot, groups
+from staticgrad.ops.views.permuting import PERMUTE_DIMS
+
+TERMS = GROUPINGS["bfloat16"].terms
+# Cycles with vectors of 16 lanes: saved for each multiplication, and taken for an element that is rounded, and at least.
+SAVED, ROUNDED, STARTED = 1 / 64, 0.4, 2000
+
+
+def grouping(region: Region, target: Target, precision: Precision) -> Region:
+    """The region with products of groups, its bodies too."""
+    if "bfloat16" not in target.isa.grouped:
+        return region
+    inner = bodies(region, functools.partial(grouping, target=target, precision=precision))
+    found = {node for node in inner.graph.nodes if _may_group(node, precision) and _pays(node)}
+    if not found and inner is region:
+        return region
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node not in found:
+            return None
+        a, b = inputs
+        return (grouped_dot(_operand(a, of_rows=True), _operand(b, of_rows=False), "bfloat16"),)
+
+    return dce(cse(hoist(expand(rebuild(inner, visit)))))
+
+
+def _may_group(node: Node, precision: Precision) -> bool:
+    if node.op is not DOT or node.inputs[0].dtype != float32:
+        return False
+    return precision == "medium" or all(_short(x) is not None for x in node.inputs)
+
+
+def _short(x: Tensor) -> Tensor | None:
+    """The bfloat16 tensor whose values ``x`` has, which may have changed its last two axes since; else None."""
+    base = x.op.inputs[0] if _is_turned(x) else x
+    widened = base.op.op is ASTYPE and base.op.inputs[0].dtype.name == "bfloat16"
+    return base.op.inputs[0] if widened else None
+
+
+def _is_turned(x: Tensor) -> bool:
+    """True if ``x`` shows matrices with their axes exchanged."""
+    axes = tuple(range(x.ndim))
+    return x.op.op is PERMUTE_DIMS and x.op.attrs.perm == (*axes[:-2], axes[-1], axes[-2])
+
+
+def _pays(node: Node) -> bool:
+    """True if fewer multiply-adds save more than rounding the operands takes."""
+    a, b = (sizes(x.shape) for x in node.inputs)
+    m, k, n = a[-2], a[-1], b[-1]
+    if is_open(k) or 0 in (m, k, n) or any(is_open(size) for size in (*a[:-2], *b[:-2])):
+        return False
+    points, m, n = math.prod(a[:-2]), largest(m), largest(n)
+    taken = sum(size * k for size, x in zip((m, n), node.inputs, strict=True) if _short(x) is None)
+    return points * m * n * k * SAVED > points * taken * ROUNDED + STARTED
+
+
+def _operand(x: Tensor, *, of_rows: bool) -> Tensor:
+    """The operand A, ``of_rows``, or B in groups along k."""
+    turned, short = _is_turned(x), _short(x)
+    base = x.op.inputs[0] if turned else x
+    base = base if short is None else short
+    if of_rows != turned:  # k is the last axis
+        found = groups(o, _rounded(base), TERMS)
+        return found if of_rows else o.swapaxes(found, -3, -2)
+    if base.shape[-2] % TERMS:
+        base = o.pad(base, ((0, 0),) * (base.ndim - 2) + ((0, 1), (0, 0)))
+    lower, upper = (_bits(base[..., first::TERMS, :]) for first in range(TERMS))
+    words = o.bitwise_or(lower, o.bitwise_left_shift(upper, 16))
+    return o.matrix_transpose(words) if of_rows else words
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return o.astype(x, dtype_of("bfloat16"))
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The bits of a bfloat16 as int32."""
+    return o.astype(o.bitcast(_rounded(x), "uint16"), int32)
