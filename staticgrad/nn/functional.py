@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         softplus,
         softsign,
     )
+    from staticgrad.ops.grouped import quantized_linear
     from staticgrad.ops.indexing.labels import one_hot
     from staticgrad.ops.losses.alignment import ctc_loss
     from staticgrad.ops.losses.classes import cross_entropy, nll_loss
@@ -128,7 +129,7 @@ __all__ = [
     "conv_transpose2d", "conv_transpose3d", "cross_entropy", "ctc_loss", "dropout", "elu", "embedding", "fold", "gelu",
     "grid_sample", "group_norm", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "interpolate", "kl_div",
     "l1_loss", "layer_norm", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "logsigmoid", "max_pool1d",
-    "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "relu", "relu6",
-    "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softplus",
+    "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "quantized_linear",
+    "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softplus",
     "softsign", "tanh", "unfold",
 ]  # fmt: skip
