@@ -51,8 +51,10 @@ def prepare(steps: Sequence[Step], planner: KernelPlanner) -> tuple[list[Step], 
     """The steps in two groups: what can be prepared, which may be nothing, and the rest."""
     if any(isinstance(memory, StateSlot | GradSlot) for step in steps for memory in (*step.writes, *step.adds)):
         return [], list(steps)
-    packings = Packings(planner, lambda memory: isinstance(memory, StateSlot))
-    apart = replaced(steps, packings.parts)
+    made = _prepared(steps, steps)
+    follow = {memory for step in made for memory in step.writes if isinstance(memory, Temp)}
+    packings = Packings(planner, lambda memory: isinstance(memory, StateSlot) or memory in follow)
+    apart = replaced(steps, lambda step: packings.parts(step) if step not in made else None)
     made = _prepared(apart, apart)
     first, rest = _groups(apart, made)
     if _grows(first, kept_buffers(first, rest)):

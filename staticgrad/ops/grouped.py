@@ -44,6 +44,7 @@ Kind = Literal["bfloat16", "int8"]
 
 MOST_TERMS = (2**31 - 1) // (255 * 127)  # of a sum of int8 that no value makes overflow
 LEVELS = 127  # of a quantised number, to each side of zero
+LEAST = 1e-36  # magnitude of a row that is not taken for zero
 MIDDLE = 128  # the uint8 that stands for zero
 
 
@@ -169,10 +170,11 @@ def _linear_type(attrs: NoAttributes, x: TensorType, w: TensorType, *b: TensorTy
 
 
 def _quantised(o: Namespace, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of a matrix as whole numbers in -127 … 127, and the step of each row, 1 where all is zero."""
+    """The rows of a matrix as whole numbers in -127 … 127, and the step of each row; rows of nothing but zeros, or of
+    numbers next to it, are zero."""
     largest = o.max(o.abs(x), axis=-1, keepdims=True)
-    step = o.where(o.greater(largest, 0), o.divide(largest, LEVELS), 1)
-    return o.round(o.divide(x, step)), step
+    rate = o.where(o.greater(largest, LEAST), o.divide(LEVELS, largest), 0)
+    return o.round(o.multiply(x, rate)), o.divide(largest, LEVELS)
 
 
 def _linear_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
@@ -187,7 +189,7 @@ def _linear_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]
     by_row = groups(o, o.astype(right, int8), terms)
     sums = grouped_dot(a, o.permute_dims(by_row, (1, 0, 2)), "int8")
     exact = o.astype(o.subtract(sums, o.astype(more, int32)), x.dtype)
-    y = o.multiply(exact, o.multiply(row_step, o.reshape(column_step, (w.shape[0],))))
+    y = o.multiply(o.multiply(exact, row_step), o.reshape(column_step, (w.shape[0],)))
     y = o.add(y, b[0]) if b else y
     return [o.reshape(y, (*x.shape[:-1], w.shape[0])) if x.ndim != 2 else y]
 
@@ -195,12 +197,13 @@ def _linear_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]
 def _linear_reference(attrs: NoAttributes, x: Array, w: Array, *b: Array) -> Array:
     def quantised(x: Array) -> tuple[Array, Array]:
         largest = np.abs(x).max(-1, keepdims=True, initial=0)
-        step = np.where(largest > 0, largest / x.dtype.type(LEVELS), x.dtype.type(1))
-        return np.rint(x / step), step
+        one = x.dtype.type(LEVELS)
+        with np.errstate(all="ignore"):
+            return np.rint(x * np.where(largest > LEAST, one / largest, x.dtype.type(0))), largest / one
 
     (left, row_step), (right, column_step) = quantised(x), quantised(w)
     exact = np.matmul(left.astype(np.int64), right.astype(np.int64).T).astype(x.dtype)
-    y = exact * (row_step * column_step[:, 0])
+    y = exact * row_step * column_step[:, 0]
     return np.asarray(y + b[0] if b else y)
 
 
