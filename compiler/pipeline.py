@@ -138,10 +138,11 @@ def _lowered(
     unrolled = {"reroll"} if options.memory_budget is not None else set()  # of which a budget reaches every step
     for step in passes_without(options.disabled | unrolled):
         region = stages.region(step.name, step.apply(region))
-    region = stages.region("grouping", grouping(region, options.target, options.precision))
+    prepares = _may_prepare(options, pinned)
+    region = stages.region("grouping", grouping(region, options.target, options.precision, prepares))
     region = stages.region("materialize", materialize(region))
     slots, steps, places = _kernels(region, options, planner)
-    first, rest = prepare(steps, planner) if _may_prepare(options, pinned) else ([], steps)
+    first, rest = prepare(steps, planner) if prepares else ([], steps)
     if not first and options.memory_budget is None:
         rest = packed_once(rest, planner)
     first, rest = _ordered(first, options, planner, rest), _ordered(rest, options, planner, first)

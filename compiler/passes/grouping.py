@@ -15,24 +15,26 @@ small ones, for which bringing operands into form takes longer than is saved, an
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from staticgrad.base.extents import is_open, largest
 from staticgrad.base.types import Precision, dtype_of, float32, int32, sizes
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.passes.bodies import bodies
+from staticgrad.compiler.passes.bodies import rewritten
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
 from staticgrad.compiler.passes.loops import hoist
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.graph.graph import Node, Tensor
+from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.contraction import DOT
+from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.elementwise.copies import ASTYPE
 from staticgrad.ops.grouped import GROUPINGS, grouped_dot, groups
+from staticgrad.ops.sources import CONSTANT, VARIABLE
 from staticgrad.ops.views.permuting import PERMUTE_DIMS
 
 TERMS = GROUPINGS["bfloat16"].terms
@@ -40,22 +42,40 @@ TERMS = GROUPINGS["bfloat16"].terms
 SAVED, ROUNDED, STARTED = 1 / 64, 0.4, 2000
 
 
-def grouping(region: Region, target: Target, precision: Precision) -> Region:
-    """The region with products of groups, its bodies too."""
+def grouping(region: Region, target: Target, precision: Precision, prepares: bool) -> Region:
+    """The region with products of groups, its bodies too. What follows from variables is kept from call to call if the
+    program ``prepares``, and writes none."""
     if "bfloat16" not in target.isa.grouped:
         return region
-    inner = bodies(region, functools.partial(grouping, target=target, precision=precision))
-    found = {node for node in inner.graph.nodes if _may_group(node, precision) and _pays(node)}
-    if not found and inner is region:
+    writes = any(node.op.role == "store" for node in region.graph.nodes)
+    given = {x for node in region.graph.nodes for x in node.outputs if node.op in (VARIABLE, CONSTANT)}
+    return _grouped(region, precision, given if prepares and not writes else set())
+
+
+def _grouped(region: Region, precision: Precision, lasting: Collection[Tensor]) -> Region:
+    """The same; operands that follow from ``lasting`` tensors are rounded for many products at once."""
+    found = {node for node in region.graph.nodes if _may_group(node, precision) and _pays(node, lasting)}
+    if not found and not any(map(bodies_of, region.graph.nodes)):
         return region
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if bodies_of(node):
+            new = get_default_graph().clone(node, inputs)
+            new.attrs = node.attrs.with_bodies([_body(node, body, precision) for body in bodies_of(node)])
+            return new.outputs
         if node not in found:
             return None
         a, b = inputs
         return (grouped_dot(_operand(a, of_rows=True), _operand(b, of_rows=False), "bfloat16"),)
 
-    return dce(cse(hoist(expand(rebuild(inner, visit)))))
+    return dce(cse(hoist(expand(rebuild(region, visit)))))
+
+
+def _body(node: Node, body: Body, precision: Precision) -> Body:
+    """A body with products of groups. What a loop captures, and what follows from that, stays the same in all turns."""
+    loop = node.attrs if isinstance(node.attrs, LoopAttributes) and node.attrs.condition is None else None
+    captured = body.feeds[1 + loop.carries + loop.sequences :] if loop is not None else ()
+    return rewritten(body, lambda region: _grouped(region, precision, set(captured)))
 
 
 def _may_group(node: Node, precision: Precision) -> bool:
@@ -77,15 +97,23 @@ def _is_turned(x: Tensor) -> bool:
     return x.op.op is PERMUTE_DIMS and x.op.attrs.perm == (*axes[:-2], axes[-1], axes[-2])
 
 
-def _pays(node: Node) -> bool:
-    """True if fewer multiply-adds save more than rounding the operands takes."""
+def _pays(node: Node, lasting: Collection[Tensor]) -> bool:
+    """True if fewer multiply-adds save more than rounding the operands takes, but for those that are kept."""
     a, b = (sizes(x.shape) for x in node.inputs)
     m, k, n = a[-2], a[-1], b[-1]
     if is_open(k) or 0 in (m, k, n) or any(is_open(size) for size in (*a[:-2], *b[:-2])):
         return False
     points, m, n = math.prod(a[:-2]), largest(m), largest(n)
-    taken = sum(size * k for size, x in zip((m, n), node.inputs, strict=True) if _short(x) is None)
+    taken = sum(size * k for size, x in zip((m, n), node.inputs, strict=True) if not _is_given(x, lasting))
     return points * m * n * k * SAVED > points * taken * ROUNDED + STARTED
+
+
+def _is_given(x: Tensor, lasting: Collection[Tensor]) -> bool:
+    """True if rounding ``x`` takes no time of a call, or of a turn."""
+    base = x
+    while base.op.op.view:
+        base = base.op.inputs[0]
+    return base in lasting or _short(x) is not None
 
 
 def _operand(x: Tensor, *, of_rows: bool) -> Tensor:
