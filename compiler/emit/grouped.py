@@ -44,7 +44,7 @@ def _as(f: Function, x: Value, element: str, parts: int = 1) -> Value:
 
 
 def _has(f: Function, kind: str, lanes: int) -> bool:
-    return kind in f.target.isa.grouped and lanes in DOTS
+    return kind in f.target.isa.adds_groups and lanes in DOTS
 
 
 def _add_bfloat16(f: Function, a: Value, b: Value, c: Value) -> Value:

@@ -37,7 +37,8 @@ class ISA:
     compresses: bool = False  # the lanes where a mask is on, side by side
     permutes: bool = False  # the parts of 32 bits of a register in an order that another one has
     looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
-    grouped: tuple[str, ...] = ()  # kinds of short numbers several products of which are summed in each 32 bits
+    adds_groups: tuple[str, ...] = ()  # sums of the products of several short numbers in each 32 bits, of these kinds
+    prefers_groups: tuple[str, ...] = ()  # of which products are computed so even where float32 would do
     adds_pairs: bool = False  # sums of two products of integers of 16 bits in each 32 bits
     prefetches: bool = False  # cache lines, by an instruction
     unwinds: bool = False  # what a program is called by may look at its frames, of debuggers and exceptions
@@ -88,10 +89,11 @@ AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_l
                  unwinds=True, guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS)  # fmt: skip
 
 
-def extended(isa: ISA, name: str, grouped: tuple[str, ...], *features: str) -> ISA:
-    """An instruction set with extensions, LLVM's ``features``, that multiply ``grouped`` kinds of short numbers."""
+def extended(isa: ISA, name: str, kinds: tuple[str, ...], *features: str) -> ISA:
+    """An instruction set with extensions, LLVM's ``features``, that add products of these kinds of short numbers."""
     enabled = f"{isa.features},{_enabled(features)}"
-    return replace(isa, name=name, grouped=grouped, features=enabled, needs=(*isa.needs, *features))
+    needs = (*isa.needs, *features)
+    return replace(isa, name=name, adds_groups=kinds, prefers_groups=kinds, features=enabled, needs=needs)
 
 
 AVX512_BF16_ISA = extended(AVX512_ISA, "avx512-bf16", ("bfloat16", "int8"), "avx512vnni", "avx512bf16")

@@ -59,6 +59,7 @@ class ProductCosts:
     loaded_in_place_cycles: float = 0.17  # a load of dot products, which read in place
     added_cycles: float = 3  # an accumulator at the end of a tile
     packing_call_cycles: float = 40  # a call of a packing function, however little it packs
+    rounded_cycles: float = 0.4  # an element of an operand that is rounded to a short float
 
 
 @frozen(eq=False)

@@ -38,30 +38,29 @@ from staticgrad.ops.sources import CONSTANT, VARIABLE
 from staticgrad.ops.views.permuting import PERMUTE_DIMS
 
 TERMS = GROUPINGS["bfloat16"].terms
-# Cycles with vectors of 16 lanes: saved for each multiplication, and taken for an element that is rounded, and at least.
-SAVED, ROUNDED, STARTED = 1 / 64, 0.4, 2000
+LEAST_SAVED = 2000  # cycles: what two kernels more take
 
 
 def grouping(region: Region, target: Target, precision: Precision, prepares: bool) -> Region:
     """The region with products of groups, its bodies too. What follows from variables is kept from call to call if the
     program ``prepares``, and writes none."""
-    if "bfloat16" not in target.isa.grouped:
+    if "bfloat16" not in target.isa.prefers_groups:
         return region
     writes = any(node.op.role == "store" for node in region.graph.nodes)
     given = {x for node in region.graph.nodes for x in node.outputs if node.op in (VARIABLE, CONSTANT)}
-    return _grouped(region, precision, given if prepares and not writes else set())
+    return _grouped(region, target, precision, given if prepares and not writes else set())
 
 
-def _grouped(region: Region, precision: Precision, lasting: Collection[Tensor]) -> Region:
+def _grouped(region: Region, target: Target, precision: Precision, lasting: Collection[Tensor]) -> Region:
     """The same; operands that follow from ``lasting`` tensors are rounded for many products at once."""
-    found = {node for node in region.graph.nodes if _may_group(node, precision) and _pays(node, lasting)}
+    found = {node for node in region.graph.nodes if _may_group(node, precision) and _pays(node, target, lasting)}
     if not found and not any(map(bodies_of, region.graph.nodes)):
         return region
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if bodies_of(node):
             new = get_default_graph().clone(node, inputs)
-            new.attrs = node.attrs.with_bodies([_body(node, body, precision) for body in bodies_of(node)])
+            new.attrs = node.attrs.with_bodies([_body(node, body, target, precision) for body in bodies_of(node)])
             return new.outputs
         if node not in found:
             return None
@@ -71,11 +70,11 @@ def _grouped(region: Region, precision: Precision, lasting: Collection[Tensor]) 
     return dce(cse(hoist(expand(rebuild(region, visit)))))
 
 
-def _body(node: Node, body: Body, precision: Precision) -> Body:
+def _body(node: Node, body: Body, target: Target, precision: Precision) -> Body:
     """A body with products of groups. What a loop captures, and what follows from that, stays the same in all turns."""
     loop = node.attrs if isinstance(node.attrs, LoopAttributes) and node.attrs.condition is None else None
     captured = body.feeds[1 + loop.carries + loop.sequences :] if loop is not None else ()
-    return rewritten(body, lambda region: _grouped(region, precision, set(captured)))
+    return rewritten(body, lambda region: _grouped(region, target, precision, set(captured)))
 
 
 def _may_group(node: Node, precision: Precision) -> bool:
@@ -97,15 +96,17 @@ def _is_turned(x: Tensor) -> bool:
     return x.op.op is PERMUTE_DIMS and x.op.attrs.perm == (*axes[:-2], axes[-1], axes[-2])
 
 
-def _pays(node: Node, lasting: Collection[Tensor]) -> bool:
-    """True if fewer multiply-adds save more than rounding the operands takes, but for those that are kept."""
+def _pays(node: Node, target: Target, lasting: Collection[Tensor]) -> bool:
+    """True if fewer multiply-adds save more than rounding the operands takes, but for those that are kept. Two
+    multiply-adds a cycle are half as many for groups of two."""
     a, b = (sizes(x.shape) for x in node.inputs)
     m, k, n = a[-2], a[-1], b[-1]
     if is_open(k) or 0 in (m, k, n) or any(is_open(size) for size in (*a[:-2], *b[:-2])):
         return False
     points, m, n = math.prod(a[:-2]), largest(m), largest(n)
     taken = sum(size * k for size, x in zip((m, n), node.inputs, strict=True) if not _is_given(x, lasting))
-    return points * m * n * k * SAVED > points * taken * ROUNDED + STARTED
+    saved = points * m * n * k / (2 * TERMS * target.lanes(float32))
+    return saved > points * taken * target.machine.products.rounded_cycles + target.sized(LEAST_SAVED)
 
 
 def _is_given(x: Tensor, lasting: Collection[Tensor]) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from staticgrad.nn.layers.normalisation import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
     from staticgrad.nn.layers.recurrent import GRU, LSTM
     from staticgrad.nn.module import Module
+    from staticgrad.nn.quantization import quantize_dynamic
     from staticgrad.nn.summaries import summary
     from staticgrad.nn.weights import load_safetensors
 
@@ -49,6 +50,7 @@ _DEFINED = {
     "layers.normalisation": "BatchNorm1d BatchNorm2d GroupNorm LayerNorm RMSNorm",
     "layers.recurrent": "GRU LSTM",
     "module": "Module",
+    "quantization": "quantize_dynamic",
     "summaries": "summary",
     "weights": "load_safetensors",
 }
@@ -76,6 +78,6 @@ __all__ = [
     "ELU", "GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d",
     "ConvTranspose2d", "Dropout", "Embedding", "Flatten", "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear",
     "LogSoftmax", "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "RMSNorm", "ReLU", "Sequential",
-    "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "load_safetensors", "summary",
+    "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "load_safetensors", "quantize_dynamic", "summary",
     *functional.__all__,
 ]  # fmt: skip

@@ -59,12 +59,14 @@ class Linear(Module):
         initial = fan_bound(in_features) if first_bias is None else first_bias
         self.weight = parameter(WEIGHT, (out_features, in_features), dtype)
         self.bias = parameter(initial, (out_features,), dtype) if bias else None
+        self.quantized = False  # ``sg.nn.quantize_dynamic`` sets it
 
     def forward(self, input: TensorLike) -> Tensor:
-        return F.linear(input, self.weight, self.bias)
+        return (F.quantized_linear if self.quantized else F.linear)(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, {repr_of(bias=self.bias is not None)}"
+        quantized = {"quantized": True} if self.quantized else {}
+        return f"{self.in_features}, {self.out_features}, {repr_of(bias=self.bias is not None, **quantized)}"
 
 
 @frozen
