@@ -33,10 +33,19 @@ WIDE = np.dtype(np.float64)
 
 
 class Noise:
-    """Relative errors of a few units in the last place, drawn from ``seed``. Zeros, infinities and NaN stay."""
+    """Relative errors of a few units in the last place, drawn from ``seed``. Zeros, infinities and NaN stay. With
+    ``coarse`` operands of products of groups are off by a step: inside of loops they may have been rounded either
+    way."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, coarse: bool = False) -> None:
+        self.seed = seed
+        self.coarse = coarse
         self._rng = np.random.default_rng(seed)
+
+    @property
+    def in_loops(self) -> Noise:
+        """Such noise for the steps of a loop."""
+        return self if self.coarse else Noise(self.seed, coarse=True)
 
     def on(self, x: Array) -> Array:
         """``x`` with errors, where it is an array of floats."""
@@ -54,6 +63,17 @@ class Noise:
         taken = [np.abs(x).ravel() for x in operands if x.dtype.kind == "f"]
         exact = np.isin(np.abs(result), np.concatenate(taken)) if taken else np.zeros(result.shape, bool)
         return np.where(exact, result, self.on(result))
+
+    def of_short(self, x: Array, kind: str) -> Array:
+        """Operands of a product of groups, of which about half are the next number: what is rounded to few digits after
+        it was computed in another order may come out as either."""
+        chosen = self._rng.random(x.shape) < 0.5
+        if kind == "int8":
+            return np.where(chosen & (x.dtype.itemsize == 1), np.where(x > x.dtype.type(0), x - 1, x + 1), x).astype(x.dtype)
+        bits = np.ascontiguousarray(x).view(np.uint16)
+        chosen = self._rng.random(bits.shape) < 0.5
+        finite = (bits & 0x7F80) != 0x7F80
+        return (bits ^ (chosen & finite).astype(np.uint16)).view(x.dtype)
 
     def of_sum(self, total: Array, largest: Array) -> Array:
         """A sum with errors as large as those of its largest term. The errors of terms are whole steps, which may
@@ -221,6 +241,8 @@ def run_contraction(kernel: Contraction, arrays: Sequence[Array], noise: Noise |
     left = _strided(arrays[0], kernel.a_strides, (*kernel.batch, kernel.m, kernel.k))
     right = _strided(arrays[1], kernel.b_strides, (*kernel.batch, kernel.k, kernel.n))
     if kernel.grouping:
+        if noise is not None and noise.coarse:
+            left, right = (noise.of_short(x, kernel.grouping) for x in (left, right))
         left, right = (x.astype(WIDE) for x in in_order(left, right, GROUPINGS[kernel.grouping]))
     a, b = _wide(left, noise), _wide(right, noise)
     with np.errstate(all="ignore"):

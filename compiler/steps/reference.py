@@ -28,6 +28,8 @@ MOST_TURNS = 1_000_000  # of a loop that only its condition ends
 
 def run_step(step: Step, memories: Memories, noise: Noise | None = None) -> None:
     """Run one step; checks and calls of Python functions do nothing."""
+    if step.loop is not None and noise is not None:
+        noise = noise.in_loops
     if isinstance(step.loop, Loop):
         _run_loop(step.loop, [_bytes(memories, o) for o in step.operands], noise)
     elif isinstance(step.loop, Rewind):

@@ -56,7 +56,8 @@ def evaluate(
         key: int64[2], the session's seed and the run number; random ops need it.
         key_again: the same of the run whose draws are repeated; default: ``key``.
         read_gradient: gives an accumulated gradient by its key, None where there is none.
-        observe: gets each value that is computed, with its operands, and gives what the run goes on with.
+        observe: gets each value that is computed, with its operands, also in bodies, and gives what the run goes on
+            with.
 
     Raises:
         FeedError: a placeholder that is needed was not fed.
@@ -220,7 +221,7 @@ def _group(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
 
 def _run_body(run: _Evaluation) -> Callable[[Computation, _Values], _Values]:
     def run_body(body: Computation, arrays: _Values) -> _Values:
-        return evaluate(body, arrays, run.read_variable, run.key, run.read_gradient).values
+        return evaluate(body, arrays, run.read_variable, run.key, run.read_gradient, observe=run.observe).values
 
     return run_body
 
