@@ -1,7 +1,7 @@
 """Products of short numbers: float32 beside what is computed from bfloat16 and from 8 bits, by staticgrad, PyTorch
 (oneDNN, FBGEMM) and ONNX Runtime (MLAS), in one process.
 
-    python benchmarks/short.py [--sizes N ...] [--linear BATCHxINxOUT ...] [--threads N] [--isa native|avx2] [--rounds N]
+    python benchmarks/short.py [--sizes N ...] [--linear MxKxN ...] [--threads N] [--isa native|avx2] [--rounds N]
 
 Square products: ``float32`` as it is; ``medium``, of float32 that may be rounded to bfloat16 (staticgrad's
 ``Session(matmul_precision="medium")``, PyTorch's ``mkldnn.matmul.fp32_precision = "bf16"``); ``bfloat16``, tensors of
@@ -137,7 +137,8 @@ def onnx_linear(given: Problem, kind: str) -> Call:
         nodes, kept = [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.ascontiguousarray(given.w.T)}
     else:
         step = np.abs(given.w).max(1) / 127
-        kept = {"w": np.rint(given.w / step[:, None]).astype(np.int8).T.copy(), "step": step, "zero": np.zeros(n, np.int8)}
+        whole = np.rint(given.w / step[:, None]).astype(np.int8).T.copy()
+        kept = {"w": whole, "step": step, "zero": np.zeros(n, np.int8)}
         nodes = [
             helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "point"]),
             helper.make_node("MatMulInteger", ["q", "w", "point", "zero"], ["sums"]),
@@ -172,7 +173,9 @@ def error_of(given: Problem, result: Any, *, linear: bool) -> float:
     return float(np.max(off / (np.abs(some) @ np.abs(w))))
 
 
-def report(name: str, given: Problem, makers: dict[str, Any], kinds: Sequence[str], options: argparse.Namespace) -> None:
+def report(
+    name: str, given: Problem, makers: dict[str, Any], kinds: Sequence[str], options: argparse.Namespace
+) -> None:
     linear = makers is LINEAR
     calls: dict[tuple[str, str], Call] = {}
     for kind in kinds:

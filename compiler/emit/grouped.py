@@ -4,10 +4,11 @@ Input: vectors of 32 bits a lane, as floats or i32; what they hold is the ``grou
 in ``.turned`` where the operands of the product have changed places. Output: the sums with the terms of one group.
 
 Where the instruction set has an instruction for them it is used: ``vdpbf16ps`` computes ``fma(a[0], b[0], fma(a[1],
-b[1], c))`` of bfloat16, takes denormal numbers for zero and makes none; ``vpdpbusd`` adds four products of an uint8 and
-an int8 to an int32, exactly. Elsewhere bfloat16 are multiplied by two multiply-adds of float32, which give the same bits
-but for denormal numbers, since each product is exact; of 8 bits, products of even and of odd terms are summed by pairs
-of 16 bits where there is an instruction (``vpmaddwd``), which is exact as well, else one by one.
+b[1], c))`` of bfloat16, takes denormal numbers for zero and makes none; ``vpdpbusd`` adds four products of an uint8
+and an int8 to an int32, exactly (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2). Elsewhere
+bfloat16 are multiplied by two multiply-adds of float32, which give the same bits but for denormal numbers, since each
+product is exact; of 8 bits, products of even and of odd terms are summed by pairs of 16 bits where there is an
+instruction (``vpmaddwd``), which is exact as well, else one by one.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def _add_bfloat16(f: Function, a: Value, b: Value, c: Value) -> Value:
     words = [_as(f, x, "i32") for x in (a, b)]
     upper = [f.binary("and", x, f.const(-65536, x.type)) for x in words]
     lower = [f.binary("shl", x, f.const(16, x.type)) for x in words]
-    for pair in (upper, lower):
-        c = f.fma(*(_as(f, x, "float") for x in pair), c)
+    for left, right in (upper, lower):
+        c = f.fma(_as(f, left, "float"), _as(f, right, "float"), c)
     return c
 
 
@@ -77,9 +78,7 @@ def _add_int8(f: Function, a: Value, b: Value, c: Value) -> Value:
 def _add_pairs(f: Function, a: Value, b: Value, c: Value) -> Value:
     """Even terms as 16 bits each, then odd ones: of a pair of products no sum overflows."""
     words = _as(f, b, "i16", 2)
-    even_a, odd_a = (
-        f.binary("and", part, f.const(LOW_BYTES, a.type)) for part in (a, _shifted(f, "lshr", a, 8))
-    )
+    even_a, odd_a = (f.binary("and", part, f.const(LOW_BYTES, a.type)) for part in (a, _shifted(f, "lshr", a, 8)))
     even_b, odd_b = _shifted(f, "ashr", _shifted(f, "shl", words, 8), 8), _shifted(f, "ashr", words, 8)
     name = f"llvm.x86.{PAIRS[lanes_of(c.type)]}"
     for left, right in ((even_a, even_b), (odd_a, odd_b)):

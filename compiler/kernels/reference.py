@@ -67,13 +67,14 @@ class Noise:
     def of_short(self, x: Array, kind: str) -> Array:
         """Operands of a product of groups, of which about half are the next number: what is rounded to few digits after
         it was computed in another order may come out as either."""
-        chosen = self._rng.random(x.shape) < 0.5
         if kind == "int8":
-            return np.where(chosen & (x.dtype.itemsize == 1), np.where(x > x.dtype.type(0), x - 1, x + 1), x).astype(x.dtype)
+            chosen = self._rng.random(x.shape) < 0.5
+            step = np.where(x > x.dtype.type(0), x - 1, x + 1)
+            return np.where(chosen & (x.dtype.itemsize == 1), step, x).astype(x.dtype)
         bits = np.ascontiguousarray(x).view(np.uint16)
-        chosen = self._rng.random(bits.shape) < 0.5
-        finite = (bits & 0x7F80) != 0x7F80
-        return (bits ^ (chosen & finite).astype(np.uint16)).view(x.dtype)
+        changed = (self._rng.random(bits.shape) < 0.5) & ((bits & 0x7F80) != 0x7F80)
+        found: Array = (bits ^ changed.astype(np.uint16)).view(x.dtype)
+        return found
 
     def of_sum(self, total: Array, largest: Array) -> Array:
         """A sum with errors as large as those of its largest term. The errors of terms are whole steps, which may

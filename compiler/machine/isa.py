@@ -86,7 +86,8 @@ AVX2_ISA = ISA("avx2", 32, 16, "x86_64", fma=True, masked_loads=True, rounds=Tru
                needs=AVX2_NEEDS)  # fmt: skip
 AVX512_ISA = ISA("avx512", 64, 32, "x86_64", fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True,
                  scales=True, estimates=True, compresses=True, looks_up=True, adds_pairs=True, prefetches=True,
-                 unwinds=True, guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS)  # fmt: skip
+                 unwinds=True, guarded=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS),
+                 needs=AVX512_NEEDS)  # fmt: skip
 
 
 def extended(isa: ISA, name: str, kinds: tuple[str, ...], *features: str) -> ISA:

@@ -128,7 +128,8 @@ def _small(step: Step, parts: Parts, cost: int) -> _Small | None:
 def _is_plain_product(kernel: Contraction) -> bool:
     """True for a float product without a batch whose points take turns in scratch memory, and whose operands are where
     others see them."""
-    return kernel.dtype.kind == "f" and not kernel.grouping and kernel.packed is None and (kernel.store_raw or not kernel.batch)
+    plain = kernel.dtype.kind == "f" and not kernel.grouping
+    return plain and kernel.packed is None and (kernel.store_raw or not kernel.batch)
 
 
 def _product(step: Step, kernel: Contraction) -> Parts:

@@ -218,8 +218,9 @@ class _VerifiedRun:
             noise = Noise(seed) if seed else None
 
             def observe(x: Tensor, value: Array, operands: Sequence[Array], noise: Noise | None = noise) -> Array:
-                plain = noise is None or x.op.graph is not region.graph  # bodies go without but for short numbers
-                noisy = value if plain else noise.after(value, operands)
+                noisy = value
+                if noise is not None and x.op.graph is region.graph:  # bodies go without but for short numbers
+                    noisy = noise.after(value, operands)
                 if noise is not None and x in short:
                     noisy = noise.of_short(noisy, short[x])
                 if x in kept:

