@@ -1,8 +1,7 @@
 """The pipeline: a region comes in, a program goes out, in one function that reads from top to bottom.
 
     cut          user's graph    -> region                       (regions/cut.py, before this)
-    passes       region          -> region of primitives         (passes/)
-    grouping     products of short numbers in groups             (passes/grouping.py)
+    passes       region          -> region of primitives         (passes/, last grouping.py)
     materialize  values that need memory of their own get it     (passes/materialize.py)
     lower        region          -> steps with kernels           (lowering/)
     inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)

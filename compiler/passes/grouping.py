@@ -1,5 +1,5 @@
 """Grouping: products whose operands may be bfloat16 become products of groups, which the processor multiplies by one
-instruction (``ops/grouped.py``), twice as many terms a cycle as of float32.
+instruction (``ops/grouped.py``), two terms where one of float32 is.
 
 These are products of bfloat16 tensors, which ``expand`` has widened, and with the precision "medium" those of float32,
 whose operands are rounded here; sums are of float32 in both. An operand that is contiguous along k is rounded where it
@@ -98,7 +98,7 @@ def _is_turned(x: Tensor) -> bool:
 
 def _pays(node: Node, target: Target, lasting: Collection[Tensor]) -> bool:
     """True if fewer multiply-adds save more than rounding the operands takes, but for those that are kept. Two
-    multiply-adds a cycle are half as many for groups of two."""
+    multiply-adds a cycle have two terms each in groups."""
     a, b = (sizes(x.shape) for x in node.inputs)
     m, k, n = a[-2], a[-1], b[-1]
     if is_open(k) or 0 in (m, k, n) or any(is_open(size) for size in (*a[:-2], *b[:-2])):

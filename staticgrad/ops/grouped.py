@@ -50,7 +50,7 @@ MIDDLE = 128  # the uint8 that stands for zero
 
 @frozen
 class Grouping:
-    """How the operands of a product are grouped: the numbers in 32 bits, the dtypes of A, B and sums."""
+    """The form of a product's operands: the numbers in 32 bits, the dtypes of A, B and sums."""
 
     terms: int
     a: str
@@ -140,7 +140,7 @@ def grouped_dot(a: Tensor, b: Tensor, kind: Kind) -> Tensor:
 
 
 def are_groups(strides: Sequence[int], terms: int) -> bool:
-    """True if an operand with these strides lies as groups of so many numbers."""
+    """True if an operand with these strides lies as groups of ``terms`` numbers."""
     *outer, unit = strides
     return unit == 1 and all(stride % terms == 0 for stride in outer)
 
