@@ -20,7 +20,7 @@ from staticgrad.ops.grouped import GROUPINGS
 
 TURNED = ".turned"
 DOTS = {16: "512", 8: "256", 4: "128"}  # the bits of a register in the names of LLVM's intrinsics, by lanes
-PAIRS = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}
+PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
 LOW_BYTES = 0x00FF00FF
 
 
@@ -80,7 +80,7 @@ def _add_pairs(f: Function, a: Value, b: Value, c: Value) -> Value:
     words = _as(f, b, "i16", 2)
     even_a, odd_a = (f.binary("and", part, f.const(LOW_BYTES, a.type)) for part in (a, _shifted(f, "lshr", a, 8)))
     even_b, odd_b = _shifted(f, "ashr", _shifted(f, "shl", words, 8), 8), _shifted(f, "ashr", words, 8)
-    name = f"llvm.x86.{PAIRS[lanes_of(c.type)]}"
+    name = PAIRS[lanes_of(c.type)]
     for left, right in ((even_a, even_b), (odd_a, odd_b)):
         c = f.binary("add", c, f.intrinsic(name, c.type, _as(f, left, "i16", 2), right))
     return c
