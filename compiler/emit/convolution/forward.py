@@ -11,7 +11,7 @@ from dataclasses import replace
 from staticgrad.compiler.emit.convolution.bordered_tile import call_bordered_tile
 from staticgrad.compiler.emit.convolution.packing import pack_weights, share_packing
 from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
-from staticgrad.compiler.emit.convolution.schedule import Chunks, UnitsEmitter, unit_at, unit_numbers
+from staticgrad.compiler.emit.convolution.schedule import Chunks, PackingEmitter, unit_at, unit_numbers
 from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_strip, strip_ahead
 from staticgrad.compiler.emit.convolution.taps import phase_rows, reached
 from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
@@ -24,9 +24,8 @@ from staticgrad.compiler.plans.convolution.forward import ForwardPlan
 from staticgrad.compiler.plans.convolution.packing import Phase
 
 
-class ForwardEmitter(UnitsEmitter[ForwardPlan]):
+class ForwardEmitter(PackingEmitter[ForwardPlan]):
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
-        """Write the packing of weights, into memory of ``weight_bytes``."""
         pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
         pack_weights(self.plan.packing, ConvolutionWriter(f, kernel, None, pointers, self.plan.packed))
 

@@ -13,11 +13,12 @@ from staticgrad.compiler.emit.convolution.depthwise_planes import DepthwisePlane
 from staticgrad.compiler.emit.convolution.forward import ForwardEmitter
 from staticgrad.compiler.emit.convolution.planar import PlanarEmitter
 from staticgrad.compiler.emit.convolution.products import ProductsEmitter
-from staticgrad.compiler.emit.convolution.schedule import PlanEmitter
+from staticgrad.compiler.emit.convolution.schedule import PackingEmitter, PlanEmitter
 from staticgrad.compiler.emit.convolution.weights import WeightGradEmitter
 from staticgrad.compiler.emit.convolution.weights_dots import DotWeightsEmitter
 from staticgrad.compiler.emit.convolution.weights_planes import PlaneWeightsEmitter
 from staticgrad.compiler.emit.convolution.weights_products import WeightProductsEmitter
+from staticgrad.compiler.emit.convolution.winograd import WinogradEmitter
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -28,10 +29,12 @@ from staticgrad.compiler.plans.convolution.forward import ForwardPlan
 from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.plans.convolution.planar import Planar
 from staticgrad.compiler.plans.convolution.products import Products
+from staticgrad.compiler.plans.convolution.schedule import PackingPlan
 from staticgrad.compiler.plans.convolution.weights import WeightGrad
 from staticgrad.compiler.plans.convolution.weights_dots import DotWeights
 from staticgrad.compiler.plans.convolution.weights_planes import PlaneWeights
 from staticgrad.compiler.plans.convolution.weights_products import WeightProducts
+from staticgrad.compiler.plans.convolution.winograd import Winograd
 
 # Plans of equal estimates are taken in this order.
 EMITTERS: dict[type[ConvolutionPlan], type[PlanEmitter[Any]]] = {
@@ -45,14 +48,17 @@ EMITTERS: dict[type[ConvolutionPlan], type[PlanEmitter[Any]]] = {
     WeightGrad: WeightGradEmitter,
     ForwardPlan: ForwardEmitter,
     Planar: PlanarEmitter,
+    Winograd: WinogradEmitter,
 }
 PLANNER = ConvolutionPlanner(tuple(EMITTERS))
 
 
-def emit_packing(module: IRModule, kernel: Convolution, plan: ForwardPlan, name: str) -> None:
+def emit_packing(module: IRModule, kernel: Convolution, plan: PackingPlan, name: str) -> None:
     """Add ``void @name(ptr weights, ptr packed, ptr)``, which packs the weights of ``kernel``."""
     f = module.function(name, ["ptr"] * 3)
-    ForwardEmitter(plan).pack(f, kernel, f.params[0], f.params[1])
+    emitter = EMITTERS[type(plan)](plan)
+    assert isinstance(emitter, PackingEmitter)
+    emitter.pack(f, kernel, f.params[0], f.params[1])
     f.finish()
 
 

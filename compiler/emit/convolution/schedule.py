@@ -132,6 +132,14 @@ class UnitsEmitter(PlanEmitter[U]):
         self.complete(chunks.own)
 
 
+class PackingEmitter(UnitsEmitter[U]):
+    """Writes a plan that is given its weights packed, or packs them itself."""
+
+    @abc.abstractmethod
+    def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
+        """Write the packing of weights, into memory of ``weight_bytes``."""
+
+
 class SumEmitter(PlanEmitter[S]):
     """Writes a plan that adds up a result over segments: what some of these add, and what finishes the sums."""
 

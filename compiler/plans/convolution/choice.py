@@ -25,8 +25,8 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.kernels.planned import Planned, PlannedKernel, choice_text
 from staticgrad.compiler.machine.target import Target
-from staticgrad.compiler.plans.convolution.forward import ForwardPlan
 from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
+from staticgrad.compiler.plans.convolution.schedule import PackingPlan
 from staticgrad.compiler.plans.nest.facts import is_all_divisible
 from staticgrad.compiler.plans.versions import in_versions
 
@@ -81,7 +81,7 @@ class ConvolutionPlanner:
             shared_bytes=plan.scratch.shared_bytes,
             worker_bytes=plan.scratch.own_bytes,
             raw_strides=kernel.result_strides if kernel.store_raw else plan.raw_strides(kernel),
-            packed_bytes=plan.weight_bytes if kernel.packed is not None and isinstance(plan, ForwardPlan) else 0,
+            packed_bytes=plan.weight_bytes if kernel.packed is not None and isinstance(plan, PackingPlan) else 0,
             choice=self._explained(kernel, target) if config.get("EXPLAIN") == "1" else "",
         )
 

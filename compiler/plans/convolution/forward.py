@@ -41,7 +41,7 @@ from staticgrad.compiler.plans.convolution.images import (
 )
 from staticgrad.compiler.plans.convolution.packing import Phase, WeightPacking
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
-from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
+from staticgrad.compiler.plans.convolution.schedule import PackingPlan, Units
 from staticgrad.compiler.plans.convolution.strips import Strip
 from staticgrad.compiler.plans.convolution.taps import Taps, all_inside, beside, forward_geometry, phase_weights
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
@@ -58,7 +58,7 @@ ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
 @frozen
-class ForwardPlan(ByUnits):
+class ForwardPlan(PackingPlan):
     """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
 
     strip: Strip
@@ -85,16 +85,6 @@ class ForwardPlan(ByUnits):
     @property
     def image(self) -> Image:
         return self.strip.image
-
-    @property
-    def packs(self) -> bool:
-        """The kernel itself packs its weights."""
-        return self.scratch.shared != ()
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of memory in which weights are packed beforehand."""
-        return self.packed.shared_bytes
 
     @property
     def way(self) -> str:

@@ -12,7 +12,7 @@ from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import cut, wanted_chunks
 from staticgrad.compiler.plans.convolution.costs import seconds_of
-from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan
+from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan, Scratch
 from staticgrad.compiler.plans.convolution.planes import Segments
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
 
@@ -73,6 +73,23 @@ class ByUnits(ConvolutionPlan):
     @property
     def is_shared(self) -> bool:
         return self.units.share is not None
+
+
+class PackingPlan(ByUnits):
+    """A plan whose kernel packs its weights before the units, or is given them packed."""
+
+    __slots__ = ()
+    packed: Scratch  # packed weights, with the buffer through which they are packed
+
+    @property
+    def packs(self) -> bool:
+        """The kernel itself packs its weights."""
+        return self.scratch.shared != ()
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of memory in which weights are packed beforehand."""
+        return self.packed.shared_bytes
 
 
 # -- sums over segments ---------------------------------------------------------------------------------------------

@@ -1,0 +1,234 @@
+"""Writes ``Winograd``: rows of an image brought into a strip; of each block of its tiles the transforms, the products
+with transformed weights, and the transforms back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+from staticgrad.base.frozen import frozen
+from staticgrad.compiler.emit.convolution.filtering import write_transform
+from staticgrad.compiler.emit.convolution.schedule import Chunks, PackingEmitter, each_unit
+from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_strip
+from staticgrad.compiler.emit.convolution.taps import within
+from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
+from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
+from staticgrad.compiler.emit.lanes import vector_parts
+from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
+from staticgrad.compiler.emit.microkernel import TileOperands, by_width, call_tile, fill_zero, row_start, span
+from staticgrad.compiler.emit.parallel import divide, quotient
+from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.plans.convolution.filtering import TAPS, Filtering
+from staticgrad.compiler.plans.convolution.winograd import WEIGHT_CHANNELS, Winograd
+from staticgrad.compiler.plans.tiles import round_up
+
+
+@frozen
+class _Block:
+    """Some tiles of a unit, whose rows of tiles begin with ``row``; ``count`` of them from number ``start`` on."""
+
+    row: Index
+    start: Index
+    count: Index
+
+
+class WinogradEmitter(PackingEmitter[Winograd]):
+    def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
+        pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
+        writer = ConvolutionWriter(f, kernel, None, pointers, self.plan.packed)
+        self._transform_weights(writer, "buffer")
+
+    def prepare(self, writer: ConvolutionWriter) -> None:
+        if self.plan.packs:
+            self._transform_weights(writer, "strip")
+
+    def prepare_shared(self, chunks: Chunks) -> None:
+        if not self.plan.packs or self.plan.tiling.column_panels == 1:
+            self.prepare(chunks.own)
+            return
+        part, writer = chunks.open("pack")
+        self._transform_panel(writer, writer.area("strip"), part.chunk)
+        chunks.run(part.f.finish(), self.plan.tiling.column_panels)
+
+    # -- weights ----------------------------------------------------------------------------------------------------
+
+    def _transform_weights(self, writer: ConvolutionWriter, buffer: str) -> None:
+        with span(writer.f, 0, self.plan.tiling.column_panels) as panel:
+            self._transform_panel(writer, writer.area(buffer), panel)
+
+    def _transform_panel(self, writer: ConvolutionWriter, buffer: Value, panel: Index) -> None:
+        """Pack the taps of some channels at a time, the filters of the panel side by side, and transform them; filters
+        that the panel lacks are zero."""
+        plan = self.plan
+        to = writer.at(writer.area("weights"), (panel, plan.panel_elements))
+        pack = functools.partial(self._transform_columns, writer, buffer, panel, to)
+        by_width(writer.f, plan.tiling, panel, plan.outputs, pack)
+
+    def _transform_columns(
+        self, writer: ConvolutionWriter, buffer: Value, panel: Index, to: Value, columns: int
+    ) -> None:
+        f, plan, w, width = writer.f, self.plan, self.plan.weights, self.plan.tiling.width
+        source = writer.at(f.offset(writer.second, w.offset, writer.element), (f.mul(panel, width), w.out))
+        most = min(plan.inputs, WEIGHT_CHANNELS)
+        if columns < width:
+            fill_zero(f, writer.dtype, buffer, TAPS**2 * most * width)
+        whole = plan.inputs - plan.inputs % most
+        for first, end in ((0, whole), (whole, plan.inputs)):
+            if first == end:
+                continue
+            some = min(most, end - first)
+            apart = some * width
+            with span(f, first, end, some) as channel:
+                taps = (TAPS, TAPS * apart, w.i), (TAPS, apart, w.j)
+                channels = (some, width, w.input), (columns, 1, w.out)
+                writer.rearrange(buffer, writer.at(source, (channel, w.input)), *taps, *channels)
+                plane = plan.tiling.column_panels * plan.panel_elements
+                how = plan.filtering, writer.dtype, apart, plane
+                f.call_leaf("filters", _write_weights, how, buffer, writer.at(to, (channel, width)))
+
+    # -- units ------------------------------------------------------------------------------------------------------
+
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
+        f, plan, m = writer.f, self.plan, self.plan.filtering.outputs
+        clear_strip(plan.strip, writer, writer.area("strip"))
+        with each_unit(plan.units, f, chunk) as (number, (index, _)):
+            band, part = divide(f, index, plan.parts)
+            first = f.mul(band, plan.rows)
+            end = f.min(f.add(first, plan.rows), plan.grid[0])
+            rows = f.mul(first, m), f.min(f.mul(end, m), plan.size[0])
+            pixels = self._fill(writer, number, (f.mul(first, m), f.mul(end, m)))
+            panels = f.mul(part, plan.part_panels), f.min(
+                f.mul(f.add(part, 1), plan.part_panels), plan.tiling.column_panels
+            )
+            width = plan.tiling.width
+            outputs = f.mul(panels[0], width), f.min(f.mul(panels[1], width), plan.outputs)
+            to = place_unit(plan.result, writer, number, outputs[0], rows[0])
+            for block in self._blocks(f, first, end):
+                with block as some:
+                    self._transform_data(writer, pixels, some)
+                    self._multiply(writer, panels, some)
+                    self._transform_back(writer, to, outputs, some)
+            finish_unit(plan.result, writer, number, outputs, rows)
+
+    def _fill(self, writer: ConvolutionWriter, number: Index, block: Range) -> Value:
+        """Bring the rows of the image that a unit reads into the strip, with zeros above and below the image."""
+        f, strip, image = writer.f, self.plan.strip, self.plan.strip.image
+        if not image.in_place:
+            needed = f.add(f.sub(block[1], block[0]), TAPS - 1)
+            inside = within(f, f.sub(block[0], image.offset[0]), 1, image.size[0], needed)
+            writer.clear_around(writer.area("strip"), image.row, needed, inside)
+        return fill_strip(strip, writer, number, block, writer.area("strip"))
+
+    def _blocks(self, f: Function, first: Index, end: Index) -> Iterator[contextlib.AbstractContextManager[_Block]]:
+        @contextlib.contextmanager
+        def blocks() -> Iterator[_Block]:
+            tiles, most = f.mul(f.sub(end, first), self.plan.grid[1]), self.plan.tiles
+            with span(f, 0, tiles, most) as start:
+                yield _Block(first, start, f.min(most, f.sub(tiles, start)))
+
+        yield blocks()
+
+    @contextlib.contextmanager
+    def _tiles(self, f: Function, block: _Block) -> Iterator[tuple[Index, Index, Index]]:
+        """The tiles of a block: their number, and the first row and column of their results."""
+        m = self.plan.filtering.outputs
+        with span(f, 0, block.count) as tile:
+            row, column = divide(f, f.add(block.start, tile), self.plan.grid[1])
+            yield tile, f.mul(f.add(block.row, row), m), f.mul(column, m)
+
+    def _transform_data(self, writer: ConvolutionWriter, pixels: Value, block: _Block) -> None:
+        f, plan, image = writer.f, self.plan, self.plan.strip.image
+        how = plan.filtering, writer.dtype, plan.inputs, (image.row, image.pixel), plan.data_plane
+        data = writer.area("data")
+        with self._tiles(f, block) as (tile, row, column):
+            source = writer.at(pixels, (row, image.row), (column, image.pixel))
+            f.call_leaf("tile_data", _write_data, how, source, writer.at(data, (tile, plan.data_pitch)))
+
+    def _multiply(self, writer: ConvolutionWriter, panels: Range, block: _Block) -> None:
+        f, plan, tiling = writer.f, self.plan, self.plan.tiling
+        weights = writer.area("weights") if plan.packs else writer.second
+        data, sums = writer.area("data"), writer.area("sums")
+        row_panels = f.min(tiling.row_panels, quotient(f, f.add(block.count, min(tiling.heights()) - 1), min(tiling.heights())))
+        with span(f, 0, plan.filtering.products) as product, span(f, *panels) as panel:
+            number = f.add(f.mul(product, tiling.column_panels), panel)
+            b = writer.at(weights, (number, plan.panel_elements))
+            to = writer.at(sums, (product, plan.sums_plane), (f.sub(panel, panels[0]), tiling.width))
+            source = writer.at(data, (product, plan.data_plane))
+            with span(f, 0, row_panels) as row_panel:
+                tile = row_start(f, tiling, row_panel)
+                a, c = writer.at(source, (tile, plan.data_pitch)), writer.at(to, (tile, plan.sums_pitch))
+                at = TileOperands(a, plan.data_pitch, 1, b, tiling.width, c, plan.sums_pitch, plan.inputs)
+                call_tile(f, tiling, "rows", row_panel, panel, at)
+
+    def _transform_back(self, writer: ConvolutionWriter, to: Value, outputs: Range, block: _Block) -> None:
+        f, plan = writer.f, self.plan
+        _, line, pixel = plan.result.written
+        lanes = f.target.lanes(writer.dtype)
+        rest = plan.outputs % lanes if plan.parts == 1 or plan.outputs % lanes == 0 else None
+        how = plan.filtering, writer.dtype, rest, plan.sums_plane, (line, pixel), plan.ragged
+        sums, spare, count = writer.area("sums"), writer.area("spare"), f.sub(outputs[1], outputs[0])
+        with self._tiles(f, block) as (tile, row, column):
+            place = writer.at(to, (outputs[0], 1), (row, line), (column, pixel))
+            left = f.sub(plan.size[0], row), f.sub(plan.size[1], column)
+            source = writer.at(sums, (tile, plan.sums_pitch))
+            f.call_leaf("tile_results", _write_results, how, source, place, spare, *left, count)
+
+
+# -- transforms -----------------------------------------------------------------------------------------------------
+
+
+def _write_weights(f: Function, filtering: Filtering, dtype, count: int, plane: int) -> None:
+    """Transform ``count`` filters of one channel each, whose taps lie ``count`` elements apart."""
+    source, to = f.params
+    element, side = memory_type(dtype), filtering.side
+    for part in vector_parts(f, dtype, count, rest=count % f.target.lanes(dtype)):
+        with part.turns() as (loop, some):
+            write_transform(
+                f, filtering.weights,
+                lambda i, j: some.load(f, f.offset(source, f.add(loop.index, (i * TAPS + j) * count), element)),
+                lambda i, j, value: some.store(
+                    f, value, f.offset(to, f.add(loop.index, (i * side + j) * plane), element)
+                ),
+            )  # fmt: skip
+
+
+def _write_data(
+    f: Function, filtering: Filtering, dtype, channels: int, strides: tuple[int, int], plane: int
+) -> None:
+    """Transform a tile of pixels."""
+    source, to = f.params
+    element, side = memory_type(dtype), filtering.side
+    for part in vector_parts(f, dtype, round_up(channels, f.target.lanes(dtype)), rest=0):
+        with part.turns() as (loop, some):
+            read, written = (f.offset(base, loop.index, element) for base in (source, to))
+            write_transform(
+                f, filtering.data,
+                lambda i, j: some.load(f, f.offset(read, i * strides[0] + j * strides[1], element)),
+                lambda i, j, value: some.store(f, value, f.offset(written, (i * side + j) * plane, element)),
+            )  # fmt: skip
+
+
+def _write_results(
+    f: Function, filtering: Filtering, dtype, rest: int | None, plane: int, strides: tuple[int, int], ragged: bool
+) -> None:
+    """Transform the products of a tile back, for so many filters; what lies beside the image goes to ``spare``."""
+    source, to, spare, rows, columns, count = f.params
+    element, side, m = memory_type(dtype), filtering.side, filtering.outputs
+    places = {}
+    for i in range(m):
+        for j in range(m):
+            place = f.offset(to, i * strides[0] + j * strides[1], element)
+            if ragged and i + j:
+                inside = [f.compare("icmp sgt", left, f.index(k)) for left, k in ((rows, i), (columns, j)) if k]
+                place = f.select(inside[0] if len(inside) == 1 else f.binary("and", *inside), place, spare)
+            places[i, j] = place
+    masked = f.target.isa.predicated
+    for part in vector_parts(f, dtype, count, rest=None if masked else rest):
+        with part.turns() as (loop, some):
+            read = f.offset(source, loop.index, element)
+            write_transform(
+                f, filtering.results,
+                lambda i, j: some.load(f, f.offset(read, (i * side + j) * plane, element)),
+                lambda i, j, value: some.store(f, value, f.offset(places[i, j], loop.index, element)),
+            )  # fmt: skip
