@@ -1,14 +1,15 @@
 """Measure convolutions beside PyTorch, layer by layer of well-known networks, each direction by itself.
 
     python benchmarks/convolutions.py [--net NAMES] [--batch SIZES] [--direction NAMES] [--threads N] [--seed N]
-                                      [--layers N] [--match TEXT] [--seconds S] [--inside] [--no-peer]
+                                      [--layers N] [--match TEXT] [--seconds S] [--inside] [--constant] [--no-peer]
 
 What one call does is what a user of the public interface sees: one layer compiled by itself, with placeholders for
 its two operands, called as ``exe(first, second)`` with NumPy arrays as users hold them, images (N, C, H, W) and weights
 (out, in, height, width) row-major, and a NumPy array of the same kind as the result. With ``--inside`` it is what the
 layer costs inside a compiled network, where images belong to the program and lie channels last: the convolution's
 kernel as the compiler emits it, over such images and the same weights, and nothing else; packing weights and images is
-part of it, converting a whole network's inputs is not.
+part of it, converting a whole network's inputs is not. With ``--constant`` weights stay the same from call to call, as
+in inference: they are packed beforehand.
 
 PyTorch (oneDNN) gets tensors that are channels last already, and tensors in its usual order, where it converts nothing
 either; the faster of the two counts, layer by layer. PyTorch makes a new result each time, in memory that malloc is
@@ -28,7 +29,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,9 +37,9 @@ from numpy.typing import NDArray
 from optimised import optimised
 
 import staticgrad as sg
-from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
+from staticgrad.compiler.emit.families import emit_kernel, packed_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import IRModule
-from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.kernels.matrix import Convolution, Packing
 from staticgrad.compiler.machine.target import current_target
 from staticgrad.compiler.native.module import NativeModule
 from staticgrad.runtime.parts.threads import pool_address
@@ -226,9 +227,12 @@ class Program:
 
 
 class Kernel:
-    """The kernel of one layer as it is inside a network."""
+    """The kernel of one layer as it is inside a network, with weights that are packed at each call or, if they are
+    ``constant``, beforehand."""
 
-    def __init__(self, layer: Layer, batch: int, direction: Direction, threads: int, data: Operands) -> None:
+    def __init__(
+        self, layer: Layer, batch: int, direction: Direction, threads: int, data: Operands, constant: bool
+    ) -> None:
         x, w, y = channels_last(data.x), data.w, channels_last(data.y)
         result = np.empty_like({"forward": y, "input_grad": x, "weight_grad": w}[direction])
         operands = {"forward": (x, w), "input_grad": (y, w), "weight_grad": (x, y)}[direction]
@@ -238,14 +242,26 @@ class Kernel:
             layer.out, layer.out, pair, (layer.padding,) * 2, (1, 1), layer.groups, strides(x), strides(w), strides(y),
         )  # fmt: skip
         target = current_target()
-        module, planned = IRModule(target), plan_kernel(kernel, target)
+        packed = packed_kernel(kernel, target, 1) if constant and direction != "weight_grad" else None
+        module, planned = IRModule(target), packed or plan_kernel(kernel, target)
         shared = planned.is_shared
         name = emit_kernel(module, planned, "kernel")
         f = module.function("run", ["ptr"] * (4 + shared), internal=False)
         f.call(name, "void", *f.params)
         f.finish()
+        if packed is not None:
+            packing = emit_kernel(module, plan_kernel(Packing(replace(kernel, packed=1)), target), "packing")
+            f = module.function("pack", ["ptr"] * 3, internal=False)
+            f.call(packing, "void", *f.params)
+            f.finish()
         self.native = NativeModule(module.text(), target)
         self.memory = np.zeros(planned.scratch_bytes(threads) + 64, np.uint8)
+        if packed is not None:
+            self.packed = np.empty(packed.packed_bytes // 4 + 16, F32)
+            place = self.packed[-self.packed.ctypes.data % 64 // 4 :]
+            pack = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(self.native.address("pack"))
+            pack(operands[1].ctypes.data, place.ctypes.data, self.memory.ctypes.data)
+            operands = operands[0], place
         pointers = [a.ctypes.data for a in (*operands, result)]
         pointers += [-(-self.memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]
         function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(self.native.address("run"))
@@ -328,7 +344,11 @@ def least_times(calls: dict[str, Callable[[], Any]], seconds: float, rounds: int
 
 def measure(net: str, layer: Layer, batch: int, direction: Direction, plan: argparse.Namespace) -> Row:
     data = Operands.draw(layer, batch, plan.seed)
-    ours = (Kernel if plan.inside else Program)(layer, batch, direction, plan.threads, data)
+    ours: Kernel | Program
+    if plan.inside or plan.constant:
+        ours = Kernel(layer, batch, direction, plan.threads, data, plan.constant)
+    else:
+        ours = Program(layer, batch, direction, plan.threads, data)
     calls: dict[str, Callable[[], Any]] = {"ours": ours.call}
     result = ours.call()
     if plan.peer:
@@ -386,6 +406,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--match", default="", help="only layers in whose description this text occurs")
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring each contestant")
     parser.add_argument("--inside", action="store_true", help="the kernel inside a network, images channels last")
+    parser.add_argument("--constant", action="store_true", help="the same, with weights that are packed beforehand")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="only ours")
     return parser.parse_args()
 

@@ -52,7 +52,7 @@ BLOCK_BYTES = 384 << 10  # of the transformed tiles of a block and their product
 LEAST_TILES = 48  # of a block, so that weights are read seldom
 STRIP_BYTES = 160 << 10
 UNITS = 16  # of all images at least, where the work is shared
-LEAST_PART = 64  # filters of a part of a unit at least: each part transforms the tiles again
+LEAST_PART = 128  # filters of a part of a unit at least: each part transforms the tiles again
 WEIGHT_CHANNELS = 32  # whose taps are packed before they are transformed
 WORTH = 1.1  # how much fewer cycles have to be
 FAR_BYTES = 16  # of weights that come from memory in a cycle
@@ -168,16 +168,18 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     result = UnitResult.of_pixels(kernel, round_up(outputs, lanes) + (lanes if outputs * size % ALIAS == 0 else 0))
     row_bytes = m * image.width * apart * size
-    most = max(1, target.sized(STRIP_BYTES) // row_bytes)
+    most = target.sized(STRIP_BYTES) // row_bytes
     if wanted > 1:
         most = min(most, -(-grid[0] * highest(batch) // UNITS))
+    least_tiles = target.sized(LEAST_TILES, 4)
+    most = max(most, -(-least_tiles // grid[1]))
     rows = -(-grid[0] // -(-grid[0] // most))
     bands = -(-grid[0] // rows)
     divisible = result.direct or not kernel.store_raw
     wide = max(1, min(-(-min(wanted, UNITS) // (highest(batch) * bands)), outputs // LEAST_PART)) if divisible else 1
     tile_bytes = filtering.products * (apart + round_up(outputs, lanes) // wide) * size
     tiles = rows * grid[1]
-    blocks = -(-tiles // max(target.sized(LEAST_TILES, 4), target.sized(BLOCK_BYTES) // tile_bytes))
+    blocks = -(-tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
     tiling = choose_tiling(target, kernel.dtype, -(-tiles // blocks), outputs, inputs)
     part_panels = -(-tiling.column_panels // wide)
     parts = -(-tiling.column_panels // part_panels)
