@@ -50,9 +50,11 @@ from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, round_up, til
 
 BLOCK_BYTES = 384 << 10  # of the transformed tiles of a block and their products: they stay in the second cache
 LEAST_TILES = 48  # of a block, so that weights are read seldom
+FAR_TILES, FAR_WEIGHTS = 96, 2 << 20  # of a block where weights have so many bytes that they stay in no cache
 STRIP_BYTES = 160 << 10
 UNITS = 16  # of all images at least, where the work is shared
-LEAST_PART = 128  # filters of a part of a unit at least: each part transforms the tiles again
+ENOUGH_UNITS = 8  # for more of them filters are not cut in parts
+LEAST_PART = 64  # filters of a part of a unit at least: each part transforms the tiles again
 WEIGHT_CHANNELS = 32  # whose taps are packed before they are transformed
 WORTH = 1.1  # how much fewer cycles have to be
 FAR_BYTES = 16  # of weights that come from memory in a cycle
@@ -93,8 +95,8 @@ class Winograd(PackingPlan):
         products = filtering.products * tiles * outputs * (self.inputs / 2 + TILE_CYCLES)
         transforms = tiles * (inputs * filtering.data_cycles * self.parts + outputs * filtering.result_cycles)
         moved = batch * kernel.height * kernel.width * (inputs + outputs)
-        weights = self.inputs * outputs * (filtering.weight_cycles + 9 * lanes / 4)
-        weights += filtering.products * self.inputs * self.outputs * kernel.dtype.itemsize / FAR_BYTES
+        more = filtering.products - TAPS**2  # weights than others read
+        weights = self.inputs * outputs * (filtering.weight_cycles + more * lanes * kernel.dtype.itemsize / FAR_BYTES)
         turned = (turning(kernel, target) - 1) * multiply_add_cycles(kernel, target, self.outputs)
         return WORTH * (products + transforms + moved + weights + turned)
 
@@ -171,16 +173,18 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     most = target.sized(STRIP_BYTES) // row_bytes
     if wanted > 1:
         most = min(most, -(-grid[0] * highest(batch) // UNITS))
-    least_tiles = target.sized(LEAST_TILES, 4)
+    weight_bytes = filtering.products * inputs * outputs * size
+    least_tiles = target.sized(FAR_TILES if weight_bytes > target.sized(FAR_WEIGHTS) else LEAST_TILES, 4)
     most = max(most, -(-least_tiles // grid[1]))
     rows = -(-grid[0] // -(-grid[0] // most))
     bands = -(-grid[0] // rows)
     divisible = result.direct or not kernel.store_raw
-    wide = max(1, min(-(-min(wanted, UNITS) // (highest(batch) * bands)), outputs // LEAST_PART)) if divisible else 1
+    wide = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // LEAST_PART)) if divisible else 1
     tile_bytes = filtering.products * (apart + round_up(outputs, lanes) // wide) * size
     tiles = rows * grid[1]
-    blocks = -(-tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
-    tiling = choose_tiling(target, kernel.dtype, -(-tiles // blocks), outputs, inputs)
+    blocks = max(1, tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
+    together = min(tiles, round_up(-(-tiles // blocks), target.machine.products.usual_rows))
+    tiling = choose_tiling(target, kernel.dtype, together, outputs, inputs)
     part_panels = -(-tiling.column_panels // wide)
     parts = -(-tiling.column_panels // part_panels)
     sums_pitch = round_up(min(outputs, part_panels * tiling.width), lanes)
