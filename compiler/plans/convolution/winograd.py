@@ -185,6 +185,8 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     blocks = max(1, tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
     together = min(tiles, round_up(-(-tiles // blocks), target.machine.products.usual_rows))
     tiling = choose_tiling(target, kernel.dtype, together, outputs, inputs)
+    if weight_bytes > target.sized(FAR_WEIGHTS) and target.machine.products.low_tiles:
+        tiling = replace(tiling, far=True)
     part_panels = -(-tiling.column_panels // wide)
     parts = -(-tiling.column_panels // part_panels)
     sums_pitch = round_up(min(outputs, part_panels * tiling.width), lanes)
