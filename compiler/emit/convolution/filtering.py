@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from staticgrad.compiler.emit.llvm import Function, Value
+import numpy as np
+
+from staticgrad.compiler.emit.lanes import vector_parts
+from staticgrad.compiler.emit.llvm import Function, Value, memory_type
 from staticgrad.compiler.plans.convolution.filtering import Coefficients
+from staticgrad.compiler.plans.tiles import round_up
 
 Element = Callable[[int, int], Value]
 
 
-def write_transform(
-    f: Function, matrix: Coefficients, load: Element, store: Callable[[int, int, Value], None]
-) -> None:
+def write_transform(f: Function, matrix: Coefficients, load: Element, store: Callable[[int, int, Value], None]) -> None:
     """Store the elements of P·X·Pᵀ, where ``load(i, j)`` is an element of X."""
     size, out = len(matrix[0]), len(matrix)
     for group in _groups(matrix):
@@ -38,6 +40,23 @@ def write_transform(
                 for row, value in zip(rows, results, strict=True):
                     store(row, column, value)
     assert out == sum(map(len, _groups(matrix)))
+
+
+def write_tile(
+    f: Function, matrix: Coefficients, dtype: np.dtype, channels: int, strides: tuple[int, int], plane: int
+) -> None:
+    """The body of ``void @tile(ptr tile, ptr to)``: a tile of an image whose channels are contiguous, and may be read
+    by whole vectors; elements of the transform lie ``plane`` apart."""
+    source, to = f.params
+    element, out = memory_type(dtype), len(matrix)
+    for part in vector_parts(f, dtype, round_up(channels, f.target.lanes(dtype)), rest=0):
+        with part.turns() as (loop, some):
+            read, written = (f.offset(base, loop.index, element) for base in (source, to))
+            write_transform(
+                f, matrix,
+                lambda i, j: some.load(f, f.offset(read, i * strides[0] + j * strides[1], element)),
+                lambda i, j, value: some.store(f, value, f.offset(written, (i * out + j) * plane, element)),
+            )  # fmt: skip
 
 
 def _groups(matrix: Coefficients) -> list[tuple[int, ...]]:

@@ -18,6 +18,7 @@ from staticgrad.compiler.emit.convolution.weights import WeightGradEmitter
 from staticgrad.compiler.emit.convolution.weights_dots import DotWeightsEmitter
 from staticgrad.compiler.emit.convolution.weights_planes import PlaneWeightsEmitter
 from staticgrad.compiler.emit.convolution.weights_products import WeightProductsEmitter
+from staticgrad.compiler.emit.convolution.weights_winograd import WinogradWeightsEmitter
 from staticgrad.compiler.emit.convolution.winograd import WinogradEmitter
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
@@ -34,6 +35,7 @@ from staticgrad.compiler.plans.convolution.weights import WeightGrad
 from staticgrad.compiler.plans.convolution.weights_dots import DotWeights
 from staticgrad.compiler.plans.convolution.weights_planes import PlaneWeights
 from staticgrad.compiler.plans.convolution.weights_products import WeightProducts
+from staticgrad.compiler.plans.convolution.weights_winograd import WinogradWeights
 from staticgrad.compiler.plans.convolution.winograd import Winograd
 
 # Plans of equal estimates are taken in this order.
@@ -49,6 +51,7 @@ EMITTERS: dict[type[ConvolutionPlan], type[PlanEmitter[Any]]] = {
     ForwardPlan: ForwardEmitter,
     Planar: PlanarEmitter,
     Winograd: WinogradEmitter,
+    WinogradWeights: WinogradWeightsEmitter,
 }
 PLANNER = ConvolutionPlanner(tuple(EMITTERS))
 

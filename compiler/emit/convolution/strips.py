@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from staticgrad.base.extents import is_open, is_same
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
+from staticgrad.compiler.emit.convolution.taps import within
 from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import fill_zero, span
@@ -42,10 +43,13 @@ def clear_strip(strip: Strip, writer: ConvolutionWriter, to: Value) -> None:
         fill_zero(f, writer.dtype, writer.at(at, (right, image.pixel)), (image.width - right) * image.pixel)
 
 
-def fill_strip(strip: Strip, writer: ConvolutionWriter, number: Index, block: Range, to: Value) -> Value:
-    """Bring the rows that a block reads of image ``number`` into the strip; where row 0 of the frame would be."""
+def fill_strip(
+    strip: Strip, writer: ConvolutionWriter, number: Index, block: Range, to: Value, source: Value | None = None
+) -> Value:
+    """Bring the rows that a block reads of image ``number`` into the strip; where row 0 of the frame would be. Images
+    are the first operand's, unless another ``source`` is named."""
     f, image = writer.f, strip.image
-    base = writer.at(writer.first, (number, image.strides[0]))
+    base = writer.at(writer.first if source is None else source, (number, image.strides[0]))
     if image.in_place:
         return base
     low, high = _frame_rows(strip, f, block)
@@ -54,6 +58,19 @@ def fill_strip(strip: Strip, writer: ConvolutionWriter, number: Index, block: Ra
     rows = f.max(f.sub(low, offset), 0), f.min(f.sub(high, offset), image.size[0])
     writer.frame_rows(image, base, origin, strip.group, rows)
     return origin
+
+
+def fill_framed_strip(
+    strip: Strip, writer: ConvolutionWriter, number: Index, block: Range, to: Value, source: Value | None = None
+) -> Value:
+    """``fill_strip`` with zeros in the rows of the frame that lie above and below the image."""
+    f, image = writer.f, strip.image
+    if not image.in_place:
+        low, high = _frame_rows(strip, f, block)
+        needed = f.sub(high, low)
+        inside = within(f, f.sub(low, image.offset[0]), 1, image.size[0], needed)
+        writer.clear_around(to, image.row, needed, inside)
+    return fill_strip(strip, writer, number, block, to, source)
 
 
 def strip_ahead(strip: Strip, writer: ConvolutionWriter, number: Index, block: Range) -> list[PrefetchLines]:

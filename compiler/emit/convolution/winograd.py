@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.emit.convolution.filtering import write_transform
 from staticgrad.compiler.emit.convolution.schedule import Chunks, PackingEmitter, each_unit
-from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_strip
-from staticgrad.compiler.emit.convolution.taps import within
+from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_framed_strip
 from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
 from staticgrad.compiler.emit.convolution.writer import ConvolutionWriter, Range
 from staticgrad.compiler.emit.lanes import vector_parts
@@ -97,37 +96,22 @@ class WinogradEmitter(PackingEmitter[Winograd]):
             first = f.mul(band, plan.rows)
             end = f.min(f.add(first, plan.rows), plan.grid[0])
             rows = f.mul(first, m), f.min(f.mul(end, m), plan.size[0])
-            pixels = self._fill(writer, number, (f.mul(first, m), f.mul(end, m)))
-            panels = f.mul(part, plan.part_panels), f.min(
-                f.mul(f.add(part, 1), plan.part_panels), plan.tiling.column_panels
+            framed = f.mul(first, m), f.mul(end, m)
+            pixels = fill_framed_strip(plan.strip, writer, number, framed, writer.area("strip"))
+            panels = (
+                f.mul(part, plan.part_panels),
+                f.min(f.mul(f.add(part, 1), plan.part_panels), plan.tiling.column_panels),
             )
             width = plan.tiling.width
             outputs = f.mul(panels[0], width), f.min(f.mul(panels[1], width), plan.outputs)
             to = place_unit(plan.result, writer, number, outputs[0], rows[0])
-            for block in self._blocks(f, first, end):
-                with block as some:
-                    self._transform_data(writer, pixels, some)
-                    self._multiply(writer, panels, some)
-                    self._transform_back(writer, to, outputs, some)
+            tiles = f.mul(f.sub(end, first), plan.grid[1])
+            with span(f, 0, tiles, plan.tiles) as start:
+                block = _Block(first, start, f.min(plan.tiles, f.sub(tiles, start)))
+                self._transform_data(writer, pixels, block)
+                self._multiply(writer, panels, block)
+                self._transform_back(writer, to, outputs, block)
             finish_unit(plan.result, writer, number, outputs, rows)
-
-    def _fill(self, writer: ConvolutionWriter, number: Index, block: Range) -> Value:
-        """Bring the rows of the image that a unit reads into the strip, with zeros above and below the image."""
-        f, strip, image = writer.f, self.plan.strip, self.plan.strip.image
-        if not image.in_place:
-            needed = f.add(f.sub(block[1], block[0]), TAPS - 1)
-            inside = within(f, f.sub(block[0], image.offset[0]), 1, image.size[0], needed)
-            writer.clear_around(writer.area("strip"), image.row, needed, inside)
-        return fill_strip(strip, writer, number, block, writer.area("strip"))
-
-    def _blocks(self, f: Function, first: Index, end: Index) -> Iterator[contextlib.AbstractContextManager[_Block]]:
-        @contextlib.contextmanager
-        def blocks() -> Iterator[_Block]:
-            tiles, most = f.mul(f.sub(end, first), self.plan.grid[1]), self.plan.tiles
-            with span(f, 0, tiles, most) as start:
-                yield _Block(first, start, f.min(most, f.sub(tiles, start)))
-
-        yield blocks()
 
     @contextlib.contextmanager
     def _tiles(self, f: Function, block: _Block) -> Iterator[tuple[Index, Index, Index]]:
@@ -139,17 +123,19 @@ class WinogradEmitter(PackingEmitter[Winograd]):
 
     def _transform_data(self, writer: ConvolutionWriter, pixels: Value, block: _Block) -> None:
         f, plan, image = writer.f, self.plan, self.plan.strip.image
-        how = plan.filtering, writer.dtype, plan.inputs, (image.row, image.pixel), plan.data_plane
+        how = plan.filtering.data, writer.dtype, plan.inputs, (image.row, image.pixel), plan.data_plane
         data = writer.area("data")
         with self._tiles(f, block) as (tile, row, column):
             source = writer.at(pixels, (row, image.row), (column, image.pixel))
-            f.call_leaf("tile_data", _write_data, how, source, writer.at(data, (tile, plan.data_pitch)))
+            f.call_leaf("tile_data", write_tile, how, source, writer.at(data, (tile, plan.data_pitch)))
 
     def _multiply(self, writer: ConvolutionWriter, panels: Range, block: _Block) -> None:
         f, plan, tiling = writer.f, self.plan, self.plan.tiling
         weights = writer.area("weights") if plan.packs else writer.second
         data, sums = writer.area("data"), writer.area("sums")
-        row_panels = f.min(tiling.row_panels, quotient(f, f.add(block.count, min(tiling.heights()) - 1), min(tiling.heights())))
+        row_panels = f.min(
+            tiling.row_panels, quotient(f, f.add(block.count, min(tiling.heights()) - 1), min(tiling.heights()))
+        )
         with span(f, 0, plan.filtering.products) as product, span(f, *panels) as panel:
             number = f.add(f.mul(product, tiling.column_panels), panel)
             b = writer.at(weights, (number, plan.panel_elements))
@@ -190,22 +176,6 @@ def _write_weights(f: Function, filtering: Filtering, dtype, count: int, plane: 
                 lambda i, j, value: some.store(
                     f, value, f.offset(to, f.add(loop.index, (i * side + j) * plane), element)
                 ),
-            )  # fmt: skip
-
-
-def _write_data(
-    f: Function, filtering: Filtering, dtype, channels: int, strides: tuple[int, int], plane: int
-) -> None:
-    """Transform a tile of pixels."""
-    source, to = f.params
-    element, side = memory_type(dtype), filtering.side
-    for part in vector_parts(f, dtype, round_up(channels, f.target.lanes(dtype)), rest=0):
-        with part.turns() as (loop, some):
-            read, written = (f.offset(base, loop.index, element) for base in (source, to))
-            write_transform(
-                f, filtering.data,
-                lambda i, j: some.load(f, f.offset(read, i * strides[0] + j * strides[1], element)),
-                lambda i, j, value: some.store(f, value, f.offset(written, (i * side + j) * plane, element)),
             )  # fmt: skip
 
 

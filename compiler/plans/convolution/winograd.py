@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from staticgrad.base.extents import highest, is_open
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -85,7 +87,8 @@ class Winograd(PackingPlan):
 
     @staticmethod
     def make(kernel: Convolution, target: Target) -> Winograd | None:
-        return winograd_plan(kernel, target, F2) if is_filtered(kernel, target) else None
+        suits = kernel.direction != "weight_grad" and suits_filtering(kernel, target)
+        return winograd_plan(kernel, target, F2) if suits else None
 
     def cycles(self, kernel: Convolution, target: Target) -> float:
         """Cycles of the products and the transforms, and what images in planes cost every plan."""
@@ -141,15 +144,22 @@ class Winograd(PackingPlan):
         )
 
 
-def is_filtered(kernel: Convolution, target: Target) -> bool:
-    """True if minimal filtering is for a kernel."""
-    if kernel.direction == "weight_grad" or kernel.dtype != "float32" or kernel.groups != 1 or has_open_images(kernel):
+def suits_filtering(kernel: Convolution, target: Target) -> bool:
+    """True if minimal filtering is for a kernel of any direction."""
+    if kernel.dtype != "float32" or kernel.groups != 1 or has_open_images(kernel):
         return False
     if any(map(is_open, (*kernel.x_strides[1:], *kernel.y_strides[1:]))):
         return False
     plain = kernel.kernel == (TAPS, TAPS) and kernel.stride == kernel.dilation == (1, 1)
     by_vectors = tile_lanes(target, kernel.dtype) > 1 and not target.machine.compact
     return plain and by_vectors and 0 not in (*kernel.of_group, kernel.height, kernel.width)
+
+
+def pitch_of(channels: int, lanes: int, dtype: np.dtype) -> int:
+    """The elements from pixel to pixel of images whose channels are read by whole vectors: a vector more where pixels
+    would fall into few sets of the cache."""
+    whole = round_up(channels, lanes)
+    return whole + (lanes if whole * dtype.itemsize % ALIAS == 0 else 0)
 
 
 def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> Winograd | None:
@@ -162,13 +172,11 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     batch, outputs, height, width = kernel.result_sizes
     inputs = inputs_and_outputs(kernel)[0]
     grid = -(-height // m), -(-width // m)
-    ragged = inputs % lanes != 0
-    apart = round_up(inputs, lanes) + (lanes if round_up(inputs, lanes) * size % ALIAS == 0 else 0)
-    image = replace(
-        image, height=grid[0] * m + TAPS - 1, width=grid[1] * m + TAPS - 1, apart=apart, padded=ragged
-    )  # fmt: skip
+    apart, padded = pitch_of(inputs, lanes, kernel.dtype), inputs % lanes != 0
+    frame = grid[0] * m + TAPS - 1, grid[1] * m + TAPS - 1
+    image = replace(image, height=frame[0], width=frame[1], apart=apart, padded=padded)
     wanted = wanted_chunks(seconds_of(kernel, target), target)
-    result = UnitResult.of_pixels(kernel, round_up(outputs, lanes) + (lanes if outputs * size % ALIAS == 0 else 0))
+    result = UnitResult.of_pixels(kernel, pitch_of(outputs, lanes, kernel.dtype))
     row_bytes = m * image.width * apart * size
     most = target.sized(STRIP_BYTES) // row_bytes
     if wanted > 1:
@@ -179,7 +187,11 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     rows = -(-grid[0] // -(-grid[0] // most))
     bands = -(-grid[0] // rows)
     divisible = result.direct or not kernel.store_raw
-    wide = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // LEAST_PART)) if divisible else 1
+    wide = (
+        max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // LEAST_PART))
+        if divisible
+        else 1
+    )
     tile_bytes = filtering.products * (apart + round_up(outputs, lanes) // wide) * size
     tiles = rows * grid[1]
     blocks = max(1, tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
@@ -191,7 +203,6 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     parts = -(-tiling.column_panels // part_panels)
     sums_pitch = round_up(min(outputs, part_panels * tiling.width), lanes)
     strip = Strip.choose(image, [vertical], rows * m)
-    data_pitch = apart
     weights, buffer = areas(
         kernel.dtype,
         weights=filtering.products * tiling.column_panels * inputs * tiling.width,
@@ -200,7 +211,7 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     own = areas(
         kernel.dtype,
         strip=max(strip.elements, buffer.nbytes // size),
-        data=filtering.products * odd_lines(tiling.m * data_pitch, kernel.dtype),
+        data=filtering.products * odd_lines(tiling.m * apart, kernel.dtype),
         sums=filtering.products * odd_lines(tiling.m * sums_pitch, kernel.dtype),
         tile=result.elements(min(height, rows * m)),
         spare=round_up(outputs, lanes),
@@ -219,7 +230,7 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
         outputs=outputs,
         weights=phase_weights(kernel, (vertical, horizontal)),
         tiling=tiling,
-        data_pitch=data_pitch,
+        data_pitch=apart,
         sums_pitch=sums_pitch,
         result=result,
         packed=Scratch((weights, buffer)),
