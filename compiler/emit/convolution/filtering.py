@@ -10,36 +10,47 @@ some entries are computed together, as a sum and a difference (the *butterfly* o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import vector_parts
-from staticgrad.compiler.emit.llvm import Function, Value, memory_type
+from staticgrad.compiler.emit.lanes import Lanes, VectorPart, vector_parts
+from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.plans.convolution.filtering import Coefficients
 from staticgrad.compiler.plans.tiles import round_up
 
-Element = Callable[[int, int], Value]
+Load = Callable[[int, int], Value]
+Store = Callable[[int, int, Value], None]
+Place = Callable[[int, int], Value]  # the address of an element, of the first of all transforms
 
 
-def write_transform(f: Function, matrix: Coefficients, load: Element, store: Callable[[int, int, Value], None]) -> None:
-    """Store the elements of P·X·Pᵀ, where ``load(i, j)`` is an element of X."""
-    size, out = len(matrix[0]), len(matrix)
-    for group in _groups(matrix):
-        loaded: dict[tuple[int, int], Value] = {}
+def write_transforms(
+    f: Function, matrix: Coefficients, dtype: np.dtype, parts: Sequence[VectorPart], read: Place, written: Place
+) -> None:
+    """Transform side by side what lies side by side at these addresses, as many as ``parts`` have."""
+    element = memory_type(dtype)
+    for part in parts:
+        with part.turns() as (loop, some):
+            write_transform(
+                f,
+                matrix,
+                functools.partial(_load, f, some, read, loop.index, element),
+                functools.partial(_store, f, some, written, loop.index, element),
+            )
 
-        def element(i: int, j: int, loaded: dict[tuple[int, int], Value] = loaded) -> Value:
-            if (i, j) not in loaded:
-                loaded[i, j] = load(i, j)
-            return loaded[i, j]
 
-        along = [_apply(f, matrix, group, lambda j, i=i: element(i, j)) for i in range(size)]  # type: ignore[misc]
-        for place, column in enumerate(group):
-            for rows in _groups(matrix):
-                results = _apply(f, matrix, rows, lambda i, place=place: along[i][place])  # type: ignore[misc]
-                for row, value in zip(rows, results, strict=True):
-                    store(row, column, value)
-    assert out == sum(map(len, _groups(matrix)))
+def _load(f: Function, some: Lanes, place: Place, index: Index, element: str, i: int, j: int) -> Value:
+    return some.load(f, f.offset(place(i, j), index, element))
+
+
+def _store(f: Function, some: Lanes, place: Place, index: Index, element: str, i: int, j: int, value: Value) -> None:
+    some.store(f, value, f.offset(place(i, j), index, element))
+
+
+def grid_of(f: Function, base: Value, strides: tuple[int, int], element: str) -> Place:
+    """The places of elements that lie in rows and columns with these strides."""
+    return lambda i, j: f.offset(base, i * strides[0] + j * strides[1], element)
 
 
 def write_tile(
@@ -47,16 +58,35 @@ def write_tile(
 ) -> None:
     """The body of ``void @tile(ptr tile, ptr to)``: a tile of an image whose channels are contiguous, and may be read
     by whole vectors; elements of the transform lie ``plane`` apart."""
-    source, to = f.params
-    element, out = memory_type(dtype), len(matrix)
-    for part in vector_parts(f, dtype, round_up(channels, f.target.lanes(dtype)), rest=0):
-        with part.turns() as (loop, some):
-            read, written = (f.offset(base, loop.index, element) for base in (source, to))
-            write_transform(
-                f, matrix,
-                lambda i, j: some.load(f, f.offset(read, i * strides[0] + j * strides[1], element)),
-                lambda i, j, value: some.store(f, value, f.offset(written, (i * out + j) * plane, element)),
-            )  # fmt: skip
+    (source, to), element = f.params, memory_type(dtype)
+    parts = vector_parts(f, dtype, round_up(channels, f.target.lanes(dtype)), rest=0)
+    places = grid_of(f, source, strides, element), grid_of(f, to, (len(matrix) * plane, plane), element)
+    write_transforms(f, matrix, dtype, parts, *places)
+
+
+def write_transform(f: Function, matrix: Coefficients, load: Load, store: Store) -> None:
+    """Store the elements of P·X·Pᵀ, where ``load(i, j)`` is an element of X. Where two columns of P differ in the signs
+    of some entries, all of X is loaded before anything is stored."""
+    for group in _groups(matrix):
+        along = [_apply(f, matrix, group, _Row(load, i)) for i in range(len(matrix[0]))]
+        for place, column in enumerate(group):
+            values = [row[place] for row in along]
+            for rows in _groups(matrix):
+                for row, value in zip(rows, _apply(f, matrix, rows, values.__getitem__), strict=True):
+                    store(row, column, value)
+
+
+class _Row:
+    """A row of X, whose elements are loaded when they are first asked for."""
+
+    def __init__(self, load: Load, row: int) -> None:
+        self.load, self.row = load, row
+        self.loaded: dict[int, Value] = {}
+
+    def __call__(self, column: int) -> Value:
+        if column not in self.loaded:
+            self.loaded[column] = self.load(self.row, column)
+        return self.loaded[column]
 
 
 def _groups(matrix: Coefficients) -> list[tuple[int, ...]]:

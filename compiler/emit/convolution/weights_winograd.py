@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.filtering import write_tile, write_transform
+from staticgrad.compiler.emit.convolution.filtering import grid_of, write_tile, write_transforms
 from staticgrad.compiler.emit.convolution.planes import Segment
 from staticgrad.compiler.emit.convolution.schedule import SegmentsEmitter
 from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_framed_strip
@@ -91,10 +91,8 @@ class WinogradWeightsEmitter(SegmentsEmitter[WinogradWeights]):
             b = writer.at(y, (product, plan.y.plane), (panel, tiling.width))
             with span(f, *units) as row_panel:
                 channel = row_start(f, tiling, row_panel)
-                at = TileOperands(
-                    writer.at(a, (channel, 1)), 1, plan.x.pitch, b, plan.y.pitch, writer.at(to, (channel, tiling.width)),
-                    tiling.width, tiles, later,
-                )  # fmt: skip
+                rows_of_a, c = writer.at(a, (channel, 1)), writer.at(to, (channel, tiling.width))
+                at = TileOperands(rows_of_a, 1, plan.x.pitch, b, plan.y.pitch, c, tiling.width, tiles, later)
                 call_tile(f, tiling, "columns", row_panel, panel, at)
 
     def finish_units(self, writer: ConvolutionWriter, sums: Value, units: Range) -> None:
@@ -120,18 +118,8 @@ class WinogradWeightsEmitter(SegmentsEmitter[WinogradWeights]):
 
 
 def _write_sums(f: Function, filtering: Filtering, dtype: np.dtype, plane: int) -> None:
-    """Transform ``count`` sums over tiles to weights, which take the place of the first 3×3 of the n×n."""
-    sums, count = f.params
-    element, side = memory_type(dtype), filtering.side
-    for part in vector_parts(f, dtype, count, rest=0):
-        with part.turns() as (loop, some):
-            base = f.offset(sums, loop.index, element)
-            loaded = {
-                (i, j): some.load(f, f.offset(base, (i * side + j) * plane, element))
-                for i in range(side)
-                for j in range(side)
-            }
-            write_transform(
-                f, transposed(filtering.weights), lambda i, j: loaded[i, j],
-                lambda i, j, value: some.store(f, value, f.offset(base, (i * TAPS + j) * plane, element)),
-            )  # fmt: skip
+    """The body of ``void @sums(ptr sums, i64 count)``: transform sums over tiles to weights, which take the place of
+    the first 3×3 of the n×n."""
+    (sums, count), element = f.params, memory_type(dtype)
+    read, written = (grid_of(f, sums, (side * plane, plane), element) for side in (filtering.side, TAPS))
+    write_transforms(f, transposed(filtering.weights), dtype, vector_parts(f, dtype, count, rest=0), read, written)

@@ -7,8 +7,10 @@ import contextlib
 import functools
 from collections.abc import Iterator
 
+import numpy as np
+
 from staticgrad.base.frozen import frozen
-from staticgrad.compiler.emit.convolution.filtering import write_transform
+from staticgrad.compiler.emit.convolution.filtering import grid_of, write_tile, write_transforms
 from staticgrad.compiler.emit.convolution.schedule import Chunks, PackingEmitter, each_unit
 from staticgrad.compiler.emit.convolution.strips import clear_strip, fill_framed_strip
 from staticgrad.compiler.emit.convolution.unstage import finish_unit, place_unit
@@ -20,7 +22,6 @@ from staticgrad.compiler.emit.parallel import divide, quotient
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.plans.convolution.filtering import TAPS, Filtering
 from staticgrad.compiler.plans.convolution.winograd import WEIGHT_CHANNELS, Winograd
-from staticgrad.compiler.plans.tiles import round_up
 
 
 @frozen
@@ -133,9 +134,8 @@ class WinogradEmitter(PackingEmitter[Winograd]):
         f, plan, tiling = writer.f, self.plan, self.plan.tiling
         weights = writer.area("weights") if plan.packs else writer.second
         data, sums = writer.area("data"), writer.area("sums")
-        row_panels = f.min(
-            tiling.row_panels, quotient(f, f.add(block.count, min(tiling.heights()) - 1), min(tiling.heights()))
-        )
+        low = min(tiling.heights())
+        row_panels = f.min(tiling.row_panels, quotient(f, f.add(block.count, low - 1), low))
         with span(f, 0, plan.filtering.products) as product, span(f, *panels) as panel:
             number = f.add(f.mul(product, tiling.column_panels), panel)
             b = writer.at(weights, (number, plan.panel_elements))
@@ -164,41 +164,35 @@ class WinogradEmitter(PackingEmitter[Winograd]):
 # -- transforms -----------------------------------------------------------------------------------------------------
 
 
-def _write_weights(f: Function, filtering: Filtering, dtype, count: int, plane: int) -> None:
-    """Transform ``count`` filters of one channel each, whose taps lie ``count`` elements apart."""
-    source, to = f.params
-    element, side = memory_type(dtype), filtering.side
-    for part in vector_parts(f, dtype, count, rest=count % f.target.lanes(dtype)):
-        with part.turns() as (loop, some):
-            write_transform(
-                f, filtering.weights,
-                lambda i, j: some.load(f, f.offset(source, f.add(loop.index, (i * TAPS + j) * count), element)),
-                lambda i, j, value: some.store(
-                    f, value, f.offset(to, f.add(loop.index, (i * side + j) * plane), element)
-                ),
-            )  # fmt: skip
+def _write_weights(f: Function, filtering: Filtering, dtype: np.dtype, count: int, plane: int) -> None:
+    """The body of ``void @filters(ptr taps, ptr to)``: transform ``count`` filters of one channel each, whose taps lie
+    ``count`` elements apart."""
+    (source, to), element = f.params, memory_type(dtype)
+    parts = vector_parts(f, dtype, count, rest=count % f.target.lanes(dtype))
+    read = grid_of(f, source, (TAPS * count, count), element)
+    written = grid_of(f, to, (filtering.side * plane, plane), element)
+    write_transforms(f, filtering.weights, dtype, parts, read, written)
 
 
 def _write_results(
-    f: Function, filtering: Filtering, dtype, rest: int | None, plane: int, strides: tuple[int, int], ragged: bool
-) -> None:
-    """Transform the products of a tile back, for so many filters; what lies beside the image goes to ``spare``."""
+    f: Function, filtering: Filtering, dtype: np.dtype, rest: int | None, plane: int, strides: tuple[int, int],
+    ragged: bool,
+) -> None:  # fmt: skip
+    """The body of ``void @results(ptr sums, ptr to, ptr spare, i64 rows, i64 columns, i64 count)``: transform the
+    products of a tile back, for so many filters; what lies beside the rows and columns goes to ``spare``."""
     source, to, spare, rows, columns, count = f.params
-    element, side, m = memory_type(dtype), filtering.side, filtering.outputs
-    places = {}
-    for i in range(m):
-        for j in range(m):
-            place = f.offset(to, i * strides[0] + j * strides[1], element)
-            if ragged and i + j:
-                inside = [f.compare("icmp sgt", left, f.index(k)) for left, k in ((rows, i), (columns, j)) if k]
-                place = f.select(inside[0] if len(inside) == 1 else f.binary("and", *inside), place, spare)
+    element, m = memory_type(dtype), filtering.outputs
+    plain = grid_of(f, to, strides, element)
+    places = {(i, j): plain(i, j) for i in range(m) for j in range(m)}
+    if ragged:
+        inside = {
+            (left, k): f.compare("icmp sgt", left, f.index(k)) for left in (rows, columns) for k in range(1, m)
+        }  # fmt: skip
+        for (i, j), place in places.items():
+            conditions = [inside[left, k] for left, k in ((rows, i), (columns, j)) if k]
+            for condition in conditions:
+                place = f.select(condition, place, spare)
             places[i, j] = place
-    masked = f.target.isa.predicated
-    for part in vector_parts(f, dtype, count, rest=None if masked else rest):
-        with part.turns() as (loop, some):
-            read = f.offset(source, loop.index, element)
-            write_transform(
-                f, filtering.results,
-                lambda i, j: some.load(f, f.offset(read, (i * side + j) * plane, element)),
-                lambda i, j, value: some.store(f, value, f.offset(places[i, j], loop.index, element)),
-            )  # fmt: skip
+    parts = vector_parts(f, dtype, count, rest=None if f.target.isa.predicated else rest)
+    read = grid_of(f, source, (filtering.side * plane, plane), element)
+    write_transforms(f, filtering.results, dtype, parts, read, lambda i, j: places[i, j])

@@ -17,6 +17,7 @@ plain sum of products, those of F(4×4) several times larger.
 from __future__ import annotations
 
 from staticgrad.base.frozen import frozen
+from staticgrad.compiler.kernels.matrix import Convolution
 
 TAPS = 3
 
@@ -49,6 +50,11 @@ class Filtering:
     def text(self) -> str:
         """The algorithm's usual name."""
         return f"F({self.outputs}×{self.outputs}, {TAPS}×{TAPS})"
+
+
+def filterings(kernel: Convolution) -> tuple[Filtering, ...]:
+    """The algorithms that the precision of a kernel allows."""
+    return (F2,) if kernel.precision == "highest" else (F2, F4)
 
 
 def transposed(matrix: Coefficients) -> Coefficients:

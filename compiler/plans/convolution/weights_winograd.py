@@ -26,13 +26,13 @@ from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.convolution.costs import multiply_add_cycles, turning
-from staticgrad.compiler.plans.convolution.filtering import F2, TAPS, Filtering
+from staticgrad.compiler.plans.convolution.filtering import TAPS, Filtering
 from staticgrad.compiler.plans.convolution.images import Image, Strides, row_major_weights, x_image
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import Segments, odd_lines
 from staticgrad.compiler.plans.convolution.schedule import SegmentSums, SumChunks
 from staticgrad.compiler.plans.convolution.strips import Strip
-from staticgrad.compiler.plans.convolution.winograd import WORTH, pitch_of, suits_filtering
+from staticgrad.compiler.plans.convolution.winograd import WORTH, fastest, pitch_of, suits_filtering
 from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, tile_lanes, tiling_cost
 
 SEGMENT_BYTES = 512 << 10  # of the transformed tiles of a segment
@@ -74,7 +74,7 @@ class WinogradWeights(SegmentSums):
     @staticmethod
     def make(kernel: Convolution, target: Target) -> WinogradWeights | None:
         suits = kernel.direction == "weight_grad" and suits_filtering(kernel, target)
-        return winograd_weights_plan(kernel, target, F2) if suits else None
+        return fastest(winograd_weights_plan, kernel, target) if suits else None
 
     def cycles(self, kernel: Convolution, target: Target) -> float:
         """Cycles of the products, the transforms, and what images in planes cost."""

@@ -23,26 +23,26 @@ relative to the largest one. What is not finite makes a whole tile NaN.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from staticgrad.base.extents import highest, is_open
+from staticgrad.base.extents import highest, is_open, largest
 from staticgrad.base.frozen import frozen
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.compiler.machine.target import Target
 from staticgrad.compiler.plans.chunks import wanted_chunks
 from staticgrad.compiler.plans.convolution.costs import multiply_add_cycles, seconds_of, turning
-from staticgrad.compiler.plans.convolution.filtering import F2, TAPS, Filtering
-from staticgrad.compiler.plans.convolution.forward import FEW_INPUTS
+from staticgrad.compiler.plans.convolution.filtering import TAPS, Filtering, filterings
 from staticgrad.compiler.plans.convolution.images import (
     ALIAS,
     WeightStrides,
-    are_planes,
     has_open_images,
     inputs_and_outputs,
 )
-from staticgrad.compiler.plans.convolution.plan import Scratch, areas
+from staticgrad.compiler.plans.convolution.plan import ConvolutionPlan, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import odd_lines
 from staticgrad.compiler.plans.convolution.schedule import PackingPlan, Units
 from staticgrad.compiler.plans.convolution.strips import Strip
@@ -60,6 +60,8 @@ LEAST_PART = 64  # filters of a part of a unit at least: each part transforms th
 WEIGHT_CHANNELS = 32  # whose taps are packed before they are transformed
 WORTH = 1.1  # how much fewer cycles have to be
 FAR_BYTES = 16  # of weights that come from memory in a cycle
+P = TypeVar("P", bound=ConvolutionPlan)
+
 TILE_CYCLES = 0.5  # beside the multiply-adds: a vector that a tile of the microkernel stores
 
 
@@ -88,7 +90,7 @@ class Winograd(PackingPlan):
     @staticmethod
     def make(kernel: Convolution, target: Target) -> Winograd | None:
         suits = kernel.direction != "weight_grad" and suits_filtering(kernel, target)
-        return winograd_plan(kernel, target, F2) if suits else None
+        return fastest(winograd_plan, kernel, target) if suits and reaches_all(kernel) else None
 
     def cycles(self, kernel: Convolution, target: Target) -> float:
         """Cycles of the products and the transforms, and what images in planes cost every plan."""
@@ -155,6 +157,23 @@ def suits_filtering(kernel: Convolution, target: Target) -> bool:
     return plain and by_vectors and 0 not in (*kernel.of_group, kernel.height, kernel.width)
 
 
+def reaches_all(kernel: Convolution) -> bool:
+    """True if all taps reach some pixels of the result."""
+    _, ((vertical, horizontal),) = forward_geometry(kernel)
+    return vertical.number == horizontal.number == TAPS
+
+
+def fastest(plan: Callable[[Convolution, Target, Filtering], P], kernel: Convolution, target: Target) -> P:
+    """The plan by the algorithm that seems fastest, of those that the precision of the kernel allows."""
+    allowed, greatest = filterings(kernel), largest(kernel)
+    best = (
+        min(allowed, key=lambda how: plan(greatest, target, how).cycles(greatest, target))
+        if allowed[1:]
+        else allowed[0]
+    )
+    return plan(kernel, target, best)
+
+
 def pitch_of(channels: int, lanes: int, dtype: np.dtype) -> int:
     """The elements from pixel to pixel of images whose channels are read by whole vectors: a vector more where pixels
     would fall into few sets of the cache."""
@@ -162,12 +181,9 @@ def pitch_of(channels: int, lanes: int, dtype: np.dtype) -> int:
     return whole + (lanes if whole * dtype.itemsize % ALIAS == 0 else 0)
 
 
-def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> Winograd | None:
-    """The plan of a kernel without epilogue, which has no part in it; None where taps reach only a part of the
-    image."""
+def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> Winograd:
+    """The plan of a kernel without epilogue, which has no part in it."""
     image, ((vertical, horizontal),) = forward_geometry(kernel)
-    if vertical.number != TAPS or horizontal.number != TAPS:
-        return None
     m, lanes, size = filtering.outputs, tile_lanes(target, kernel.dtype), kernel.dtype.itemsize
     batch, outputs, height, width = kernel.result_sizes
     inputs = inputs_and_outputs(kernel)[0]
