@@ -222,5 +222,7 @@ def _is_pure(step: Step) -> bool:
 
 
 def _grows(first: Sequence[Step], kept: set[Temp]) -> bool:
+    """True if what is kept beside packed operands is much larger than the variables."""
+    kept = kept - {memory for step in first if isinstance(step.kernel, Packing) for memory in step.writes}
     variables = {m for step in first for m in step.reads if isinstance(m, StateSlot)}
     return sum(temp.nbytes for temp in kept) > MOST_GROWTH * sum(largest(slot.type.nbytes) for slot in variables)
