@@ -87,6 +87,7 @@ def test_the_files_have_every_family_and_every_kind_of_plan() -> None:
     assert plans >= {
         "NestPlan", "ContractionPlan", "BatchPlan", "ForwardPlan", "Planar", "Products", "Depthwise",
         "DepthwiseWeights", "DepthwisePlanes", "WeightGrad", "DotWeights", "PlaneWeights", "WeightProducts",
+        "Winograd", "WinogradWeights",
     }  # fmt: skip
 
 

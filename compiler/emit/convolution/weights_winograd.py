@@ -85,8 +85,7 @@ class WinogradWeightsEmitter(SegmentsEmitter[WinogradWeights]):
         rows = self._tile_rows(f, f.sub(segment.rows[1], segment.rows[0]))
         tiles = f.mul(segment.count(f), f.mul(rows, plan.grid[1]))
         with span(f, 0, plan.filtering.products) as product, span(f, 0, tiling.column_panels) as panel:
-            number = f.add(f.mul(product, tiling.column_panels), panel)
-            to = writer.at(sums, (number, tiling.m * tiling.width))
+            to = writer.at(sums, (product, plan.sums_plane), (panel, tiling.m * tiling.width))
             a = writer.at(x, (product, plan.x.plane))
             b = writer.at(y, (product, plan.y.plane), (panel, tiling.width))
             with span(f, *units) as row_panel:

@@ -83,8 +83,7 @@ class WinogradEmitter(PackingEmitter[Winograd]):
                 taps = (TAPS, TAPS * apart, w.i), (TAPS, apart, w.j)
                 channels = (some, width, w.input), (columns, 1, w.out)
                 writer.rearrange(buffer, writer.at(source, (channel, w.input)), *taps, *channels)
-                plane = plan.tiling.column_panels * plan.panel_elements
-                how = plan.filtering, writer.dtype, apart, plane
+                how = plan.filtering, writer.dtype, apart, plan.weight_plane
                 f.call_leaf("filters", _write_weights, how, buffer, writer.at(to, (channel, width)))
 
     # -- units ------------------------------------------------------------------------------------------------------
@@ -137,8 +136,7 @@ class WinogradEmitter(PackingEmitter[Winograd]):
         low = min(tiling.heights())
         row_panels = f.min(tiling.row_panels, quotient(f, f.add(block.count, low - 1), low))
         with span(f, 0, plan.filtering.products) as product, span(f, *panels) as panel:
-            number = f.add(f.mul(product, tiling.column_panels), panel)
-            b = writer.at(weights, (number, plan.panel_elements))
+            b = writer.at(weights, (product, plan.weight_plane), (panel, plan.panel_elements))
             to = writer.at(sums, (product, plan.sums_plane), (f.sub(panel, panels[0]), tiling.width))
             source = writer.at(data, (product, plan.data_plane))
             with span(f, 0, row_panels) as row_panel:

@@ -38,6 +38,7 @@ from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling
 SEGMENT_BYTES = 512 << 10  # of the transformed tiles of a segment
 LEAST_TILES = 64  # of a segment, so that sums are read seldom
 FAR_TILES, FAR_SUMS = 128, 2 << 20  # where sums have so many bytes that they stay in no cache
+MOVED_BYTES = 8  # of those sums in a cycle
 STRIP_BYTES = 160 << 10
 
 
@@ -86,6 +87,8 @@ class WinogradWeights(SegmentSums):
         transforms = tiles * (inputs * filtering.data_cycles + outputs * filtering.result_cycles)
         moved = batch * kernel.out_height * kernel.out_width * (inputs + outputs)
         weights = channels * (outputs * filtering.weight_cycles + TAPS**2 * filters * target.machine.moved_weight)
+        if (sums := self.scratch.find("sums").nbytes) > target.sized(FAR_SUMS):
+            weights += segments * sums / MOVED_BYTES
         turned = (turning(kernel, target) - 1) * multiply_add_cycles(kernel, target, filters)
         return WORTH * (products + transforms + moved + weights + turned)
 
@@ -101,7 +104,7 @@ class WinogradWeights(SegmentSums):
     @property
     def sums_plane(self) -> int:
         """Elements from one of the n² matrices of sums to the next."""
-        return self.tiling.column_panels * self.tiling.m * self.tiling.width
+        return odd_lines(self.tiling.column_panels * self.tiling.m * self.tiling.width, self.tiling.dtype)
 
     @property
     def way(self) -> str:
@@ -121,7 +124,7 @@ def winograd_weights_plan(kernel: Convolution, target: Target, filtering: Filter
     grid = -(-height // m), -(-width // m)
     x, y = _framed(x_image(kernel), grid, m, TAPS - 1, target), _framed(_y_image(kernel), grid, m, 0, target)
     tiling = choose_tiling(target, kernel.dtype, channels, filters, target.sized(LEAST_TILES, 4))
-    sum_bytes = filtering.products * tiling.column_panels * tiling.width * channels * size
+    sum_bytes = filtering.products * odd_lines(tiling.column_panels * tiling.width * channels, kernel.dtype) * size
     least = target.sized(FAR_TILES if sum_bytes > target.sized(FAR_SUMS) else LEAST_TILES, 4)
     segments = _segments(
         kernel, grid, m, max(least, target.sized(SEGMENT_BYTES) // (filtering.products * (x.apart + y.apart) * size))

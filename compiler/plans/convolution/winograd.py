@@ -59,7 +59,8 @@ ENOUGH_UNITS = 8  # for more of them filters are not cut in parts
 LEAST_PART = 64  # filters of a part of a unit at least: each part transforms the tiles again
 WEIGHT_CHANNELS = 32  # whose taps are packed before they are transformed
 WORTH = 1.1  # how much fewer cycles have to be
-FAR_BYTES = 16  # of weights that come from memory in a cycle
+READ_BYTES = 16  # of weights in a cycle
+WRITTEN_BYTES = 8  # of weights that stay in no cache
 P = TypeVar("P", bound=ConvolutionPlan)
 
 TILE_CYCLES = 0.5  # beside the multiply-adds: a vector that a tile of the microkernel stores
@@ -101,7 +102,9 @@ class Winograd(PackingPlan):
         transforms = tiles * (inputs * filtering.data_cycles * self.parts + outputs * filtering.result_cycles)
         moved = batch * kernel.height * kernel.width * (inputs + outputs)
         more = filtering.products - TAPS**2  # weights than others read
-        weights = self.inputs * outputs * (filtering.weight_cycles + more * lanes * kernel.dtype.itemsize / FAR_BYTES)
+        weights = self.inputs * outputs * (filtering.weight_cycles + more * lanes * kernel.dtype.itemsize / READ_BYTES)
+        if self.weights_are_far(target):
+            weights += self.weight_bytes / WRITTEN_BYTES
         turned = (turning(kernel, target) - 1) * multiply_add_cycles(kernel, target, self.outputs)
         return WORTH * (products + transforms + moved + weights + turned)
 
@@ -131,6 +134,15 @@ class Winograd(PackingPlan):
         return self.inputs * self.tiling.width
 
     @property
+    def weight_plane(self) -> int:
+        """Elements from one of the n² matrices of weights to the next."""
+        return odd_lines(self.tiling.column_panels * self.panel_elements, self.tiling.dtype)
+
+    def weights_are_far(self, target: Target) -> bool:
+        """True if transformed weights stay in no cache."""
+        return self.weight_bytes > target.sized(FAR_WEIGHTS)
+
+    @property
     def ragged(self) -> bool:
         """True if the last tiles of an image have more pixels than it."""
         return any(size % self.filtering.outputs for size in self.size)
@@ -138,11 +150,12 @@ class Winograd(PackingPlan):
     @property
     def way(self) -> str:
         weights = "transforms weights" if self.packs else "weights given transformed"
-        parts = f", in {self.parts} parts of the filters" if self.parts > 1 else ""
+        parts = f" for one of {self.parts} parts of the filters" if self.parts > 1 else ""
+        share = f", {self.units.share} a chunk" if self.units.share is not None else ""
         return (
             f"{self.filtering.text}, {self.grid[0]}x{self.grid[1]} tiles: {self.filtering.products} products in"
-            f" {self.tiling.text}; {weights}, strips of {self.strip.rows} rows{self.result.text};"
-            f" {self.units.text('blocks of rows')} of {self.rows} rows of tiles{parts}, in {self.blocks} blocks"
+            f" {self.tiling.text}; {weights}, strips of {self.strip.rows} rows{self.result.text}; {self.units.count}"
+            f" units of {self.rows} rows of tiles{parts}, blocks of {self.tiles} tiles{share}"
         )
 
 
@@ -197,8 +210,8 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     most = target.sized(STRIP_BYTES) // row_bytes
     if wanted > 1:
         most = min(most, -(-grid[0] * highest(batch) // UNITS))
-    weight_bytes = filtering.products * inputs * outputs * size
-    least_tiles = target.sized(FAR_TILES if weight_bytes > target.sized(FAR_WEIGHTS) else LEAST_TILES, 4)
+    are_far = filtering.products * inputs * outputs * size > target.sized(FAR_WEIGHTS)
+    least_tiles = target.sized(FAR_TILES if are_far else LEAST_TILES, 4)
     most = max(most, -(-least_tiles // grid[1]))
     rows = -(-grid[0] // -(-grid[0] // most))
     bands = -(-grid[0] // rows)
@@ -213,7 +226,7 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     blocks = max(1, tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
     together = min(tiles, round_up(-(-tiles // blocks), target.machine.products.usual_rows))
     tiling = choose_tiling(target, kernel.dtype, together, outputs, inputs)
-    if weight_bytes > target.sized(FAR_WEIGHTS) and target.machine.products.low_tiles:
+    if are_far and target.machine.products.low_tiles:
         tiling = replace(tiling, far=True)
     part_panels = -(-tiling.column_panels // wide)
     parts = -(-tiling.column_panels // part_panels)
@@ -221,7 +234,7 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     strip = Strip.choose(image, [vertical], rows * m)
     weights, buffer = areas(
         kernel.dtype,
-        weights=filtering.products * tiling.column_panels * inputs * tiling.width,
+        weights=filtering.products * odd_lines(tiling.column_panels * inputs * tiling.width, kernel.dtype),
         buffer=TAPS * TAPS * min(inputs, WEIGHT_CHANNELS) * tiling.width,
     )
     own = areas(
