@@ -814,10 +814,13 @@ def many_weights_cases() -> list[Case]:
 
 
 PACKED = (functools.partial(packed_pixel_cases, "weight_grad"), many_weights_cases, plane_cases,
-          plane_weight_product_cases)  # fmt: skip
+          plane_weight_product_cases, functools.partial(filtering_cases, "forward"),
+          functools.partial(filtering_cases, "weight_grad"))  # fmt: skip
 
 
-@pytest.mark.parametrize("make", PACKED, ids=("packed_pixels", "many_weights", "planes", "plane_products"))
+@pytest.mark.parametrize(
+    "make", PACKED, ids=("packed_pixels", "many_weights", "planes", "plane_products", "filtered", "filtered_weights")
+)
 def test_packing_by_threads_gives_the_same_bits_for_any_number(make: Callable[[], list[Case]]) -> None:
     """Blocks of pixels, panels of weights or of filters are packed by several threads; sums are those of one."""
     cases = make()
