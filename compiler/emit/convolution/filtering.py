@@ -28,7 +28,7 @@ Place = Callable[[int, int], Value]  # the address of an element, of the first o
 def write_transforms(
     f: Function, matrix: Coefficients, dtype: np.dtype, parts: Sequence[VectorPart], read: Place, written: Place
 ) -> None:
-    """Transform side by side what lies side by side at these addresses, as many as ``parts`` have."""
+    """Transform side by side what lies side by side at these addresses, in the turns of ``parts``."""
     element = memory_type(dtype)
     for part in parts:
         with part.turns() as (loop, some):

@@ -48,13 +48,13 @@ class WinogradWeightsEmitter(SegmentsEmitter[WinogradWeights]):
                     self._transform(writer, name, matrix, image, rows, number)
 
     def _tile_rows(self, f: Function, rows: Index) -> Index:
-        """The rows of tiles that have so many rows of pixels."""
+        """The rows of tiles that have ``rows`` rows of pixels."""
         m = self.plan.filtering.outputs
         return quotient(f, f.add(rows, m - 1), m)
 
     @contextlib.contextmanager
     def _if_there(self, f: Function, segment: Segment, image: Index, first: Index) -> Iterator[None]:
-        """What is done if a piece has an image and rows; the last segment may have fewer than others."""
+        """Do it if a piece has an image and rows; the last segment may have fewer than others."""
         with contextlib.ExitStack() as conditions:
             for index, end in ((image, segment.images[1]), (first, segment.rows[1])):
                 if not (isinstance(index, int) and isinstance(end, int)):

@@ -25,7 +25,7 @@ from staticgrad.compiler.plans.convolution.winograd import WEIGHT_CHANNELS, Wino
 
 
 @frozen
-class _Block:
+class _TileBlock:
     """Some tiles of a unit, whose rows of tiles begin with ``row``; ``count`` of them from number ``start`` on."""
 
     row: Index
@@ -107,21 +107,21 @@ class WinogradEmitter(PackingEmitter[Winograd]):
             to = place_unit(plan.result, writer, number, outputs[0], rows[0])
             tiles = f.mul(f.sub(end, first), plan.grid[1])
             with span(f, 0, tiles, plan.tiles) as start:
-                block = _Block(first, start, f.min(plan.tiles, f.sub(tiles, start)))
+                block = _TileBlock(first, start, f.min(plan.tiles, f.sub(tiles, start)))
                 self._transform_data(writer, pixels, block)
                 self._multiply(writer, panels, block)
                 self._transform_back(writer, to, outputs, block)
             finish_unit(plan.result, writer, number, outputs, rows)
 
     @contextlib.contextmanager
-    def _tiles(self, f: Function, block: _Block) -> Iterator[tuple[Index, Index, Index]]:
+    def _tiles(self, f: Function, block: _TileBlock) -> Iterator[tuple[Index, Index, Index]]:
         """The tiles of a block: their number, and the first row and column of their results."""
         m = self.plan.filtering.outputs
         with span(f, 0, block.count) as tile:
             row, column = divide(f, f.add(block.start, tile), self.plan.grid[1])
             yield tile, f.mul(f.add(block.row, row), m), f.mul(column, m)
 
-    def _transform_data(self, writer: ConvolutionWriter, pixels: Value, block: _Block) -> None:
+    def _transform_data(self, writer: ConvolutionWriter, pixels: Value, block: _TileBlock) -> None:
         f, plan, image = writer.f, self.plan, self.plan.strip.image
         how = plan.filtering.data, writer.dtype, plan.inputs, (image.row, image.pixel), plan.data_plane
         data = writer.area("data")
@@ -129,7 +129,7 @@ class WinogradEmitter(PackingEmitter[Winograd]):
             source = writer.at(pixels, (row, image.row), (column, image.pixel))
             f.call_leaf("tile_data", write_tile, how, source, writer.at(data, (tile, plan.data_pitch)))
 
-    def _multiply(self, writer: ConvolutionWriter, panels: Range, block: _Block) -> None:
+    def _multiply(self, writer: ConvolutionWriter, panels: Range, block: _TileBlock) -> None:
         f, plan, tiling = writer.f, self.plan, self.plan.tiling
         weights = writer.area("weights") if plan.packs else writer.second
         data, sums = writer.area("data"), writer.area("sums")
@@ -145,7 +145,7 @@ class WinogradEmitter(PackingEmitter[Winograd]):
                 at = TileOperands(a, plan.data_pitch, 1, b, tiling.width, c, plan.sums_pitch, plan.inputs)
                 call_tile(f, tiling, "rows", row_panel, panel, at)
 
-    def _transform_back(self, writer: ConvolutionWriter, to: Value, outputs: Range, block: _Block) -> None:
+    def _transform_back(self, writer: ConvolutionWriter, to: Value, outputs: Range, block: _TileBlock) -> None:
         f, plan = writer.f, self.plan
         _, line, pixel = plan.result.written
         lanes = f.target.lanes(writer.dtype)
@@ -177,7 +177,7 @@ def _write_results(
     ragged: bool,
 ) -> None:  # fmt: skip
     """The body of ``void @results(ptr sums, ptr to, ptr spare, i64 rows, i64 columns, i64 count)``: transform the
-    products of a tile back, for so many filters; what lies beside the rows and columns goes to ``spare``."""
+    products of a tile back, for ``count`` filters; what lies beside the rows and columns goes to ``spare``."""
     source, to, spare, rows, columns, count = f.params
     element, m = memory_type(dtype), filtering.outputs
     plain = grid_of(f, to, strides, element)

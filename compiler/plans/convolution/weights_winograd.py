@@ -37,7 +37,7 @@ from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling
 
 SEGMENT_BYTES = 512 << 10  # of the transformed tiles of a segment
 LEAST_TILES = 64  # of a segment, so that sums are read seldom
-FAR_TILES, FAR_SUMS = 128, 2 << 20  # where sums have so many bytes that they stay in no cache
+FAR_TILES, FAR_SUMS = 128, 2 << 20  # where the sums have more bytes than ``FAR_SUMS``, and stay in no cache
 MOVED_BYTES = 8  # of those sums in a cycle
 STRIP_BYTES = 160 << 10
 
@@ -52,7 +52,7 @@ class TileImage:
 
     @staticmethod
     def of(image: Image, strip: Strip, filtering: Filtering, tiles: int) -> TileImage:
-        """The image with this strip, of segments with so many tiles."""
+        """The image with this strip, of segments of ``tiles`` tiles."""
         return TileImage(strip, image.apart, odd_lines(tiles * image.apart, image.dtype))
 
 

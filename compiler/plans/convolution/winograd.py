@@ -11,7 +11,7 @@ filters, so images are read channels last, from *strips* framed with zeros as ``
     weights  ``[n²][panel][channel][filters of the panel]``, transformed by whoever packs weights
 
 So everything between the strip and the result stays in the second cache where channels and filters are few; where they
-are many, a block has as many tiles as it takes to read the weights seldom.
+are many, a block has more tiles, so that the weights are read seldom.
 
 The floor is that of the products, n²/(9·m²) of the multiply-adds of ``forward``: 1/2.25 with F(2×2). Beside it stand
 transforms of about 24 + 18 cycles for each vector of channels and of filters of a tile, against n²·filters/2 cycles for
@@ -52,7 +52,7 @@ from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, round_up, til
 
 BLOCK_BYTES = 384 << 10  # of the transformed tiles of a block and their products: they stay in the second cache
 LEAST_TILES = 48  # of a block, so that weights are read seldom
-FAR_TILES, FAR_WEIGHTS = 96, 2 << 20  # of a block where weights have so many bytes that they stay in no cache
+FAR_TILES, FAR_WEIGHTS = 96, 2 << 20  # of a block, where weights have more bytes and stay in no cache
 STRIP_BYTES = 160 << 10
 UNITS = 16  # of all images at least, where the work is shared
 ENOUGH_UNITS = 8  # for more of them filters are not cut in parts
