@@ -354,7 +354,7 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
 def test_few_images_have_a_plan_of_their_own_where_it_is_another() -> None:
     """By the plan of many images the gradient of weights of one or two took twice as long."""
     target = named("avx512")
-    of = layer(8, (8, 8), 16, (3, 3), **PADDED)
+    of = layer(8, (8, 8), 16, (5, 5), padding=(2, 2))
     plans = [
         plan_kernel(opened(of.case("weight_grad", high), of, low, high).kernel, target).plan
         for low, high in ((1, 16), (17, 32))
