@@ -146,7 +146,8 @@ def some_of_each() -> list[Convolution]:
         layer(direction, channels, size, filters, taps, groups)
         for direction in ("forward", "input_grad", "weight_grad")
         for channels, size, filters, taps, groups in (
-            (3, 56, 64, 3, 1), (64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (32, 28, 32, 3, 32), (4, 56, 4, 3, 1), (64, 14, 64, 5, 1)
+            (3, 56, 64, 3, 1), (64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (32, 28, 32, 3, 32), (4, 56, 4, 3, 1),
+            (64, 14, 64, 5, 1),
         )
     ]  # fmt: skip
     return [*layers, *(replace(kernel, x_strides=last, y_strides=last) for kernel in layers)]
