@@ -59,6 +59,8 @@ class ProductCosts:
     loaded_in_place_cycles: float = 0.17  # a load of dot products, which read in place
     added_cycles: float = 3  # an accumulator at the end of a tile
     packing_call_cycles: float = 40  # a call of a packing function, however little it packs
+    chain_cycles: float = 4.4  # a turn at least: with no sums to spare, what is late once is never made up for
+    filtered_cycles: float = 0.5  # a vector that a tile stores of a product of minimal filtering
     rounded_cycles: float = 0.4  # an element of an operand that is rounded to a short float
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from staticgrad.base.extents import proven
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.machine.modes import took
@@ -62,7 +63,7 @@ def _found(region: Region) -> dict[Node, _AddedProducts]:
         return uses[x] == 1 and not x.op.control and not x.op.epoch and x.op not in awaited
 
     def is_sum(node: Node) -> bool:
-        return node.op.name == "add" and all(x.type == node.outputs[0].type for x in node.inputs)
+        return node.op.name == "add" and proven(lambda: all(x.type == node.outputs[0].type for x in node.inputs))
 
     found: dict[Node, _AddedProducts] = {}
     inside: set[Node] = set()
@@ -91,11 +92,14 @@ def _found(region: Region) -> dict[Node, _AddedProducts]:
 
 
 def _is_worth_joining(x: Tensor) -> bool:
-    """True if a product of two matrices of known sizes has no more elements in its factors than in its result."""
+    """True if a product of two matrices of known sizes has no more elements in its factors than in its result, and a
+    factor that is computed, and so put where all are: those of feeds would be copied beside them."""
     if x.op.op is not DOT or x.ndim != 2:
         return False
     a, b = x.op.inputs
     known = all(type(n) is int for n in (*a.shape, *b.shape))
+    if all(behind_views(y)[0].op.op.role == "source" for y in (a, b)):
+        return False
     return known and (a.shape[0] + b.shape[1]) * a.shape[1] <= a.shape[0] * b.shape[1]
 
 

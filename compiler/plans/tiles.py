@@ -22,7 +22,6 @@ COMPACT_ROWS, COMPACT_VECTORS = 2, 2  # of tiles at most, where code is to be sh
 USUAL_ROWS = 8  # height of the tiles that most shapes share, where registers allow it
 MOST_VECTORS = 8  # width of a tile of one or two rows
 HIDING_SUMS = 8  # independent sums that hide the latency of a multiply-add: four cycles, two a cycle
-CHAIN_CYCLES = 4.4  # of a turn at least: with no sums to spare, what is late once is never made up for
 ENOUGH_SIZES = 256  # open sizes among which all panels occur: no panel has more columns, and rows are few
 MAX_LANES = 16  # of a vector of small integers: more would only lengthen the scalar code of edges
 
@@ -170,7 +169,7 @@ def _tile_cycles(costs: ProductCosts, rows: int, vectors: int, depth: int, chain
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the latency of the chain; then
     what else each operand costs, more for a panel of B too long to stay in the first cache, and what is stored."""
     fmas = rows * vectors
-    cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, CHAIN_CYCLES / chains)
+    cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, costs.chain_cycles / chains)
     from_b = costs.far_b_cycles if depth * vectors > costs.near_vectors else costs.near_b_cycles
     return depth * (cycles + from_b * vectors + costs.a_cycles * rows) + costs.tile_cycles + costs.stored_cycles * fmas
 

@@ -63,8 +63,6 @@ READ_BYTES = 16  # of weights in a cycle
 WRITTEN_BYTES = 8  # of weights that stay in no cache
 P = TypeVar("P", bound=ConvolutionPlan)
 
-TILE_CYCLES = 0.5  # beside the multiply-adds: a vector that a tile of the microkernel stores
-
 
 @frozen
 class Winograd(PackingPlan):
@@ -98,7 +96,7 @@ class Winograd(PackingPlan):
         filtering, lanes, batch = self.filtering, tile_lanes(target, kernel.dtype), kernel.batch
         tiles = batch * self.grid[0] * self.grid[1]
         inputs, outputs = -(-self.inputs // lanes), -(-self.outputs // lanes)
-        products = filtering.products * tiles * outputs * (self.inputs / 2 + TILE_CYCLES)
+        products = filtering.products * tiles * outputs * (self.inputs / 2 + target.machine.products.filtered_cycles)
         transforms = tiles * (inputs * filtering.data_cycles * self.parts + outputs * filtering.result_cycles)
         moved = batch * kernel.height * kernel.width * (inputs + outputs)
         more = filtering.products - TAPS**2  # weights than others read
