@@ -165,6 +165,7 @@ function get_default_graph is_grad_enabled load load_graph load_safetensors save
 gradients group hessian hvp iinfo isdtype jacobian jvp map minimize no_grad parse placeholder permutation print py_call
 randint
 pivots_to_permutation summary
+quantize_dynamic quantized_linear
 fixed_point ggn_product least_squares linearize odeint root sparse_hessian sparse_jacobian sparsity
 once_differentiable op reset_default_graph result_type scan set_grad_enabled value_and_grad vmap while_loop
 """

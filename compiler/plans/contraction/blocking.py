@@ -218,7 +218,7 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 def combines_rows(given: Orientation, target: Target) -> bool:
     """True if the only row of C, or of Cᵀ, is computed as a combination of the rows of B: it is longer than a tile, and
     B comes from farther away than the first cache."""
-    if given.dtype.kind != "f" or 1 not in (given.m, given.n) or dots_swap(given, target) is not None:
+    if given.dtype.kind != "f" or given.grouped or 1 not in (given.m, given.n) or dots_swap(given, target) is not None:
         return False
     way = given.swap() if given.m != 1 and _prefers_swap(given, target) else given
     size, vector = way.dtype.itemsize, tile_lanes(target, way.dtype)
