@@ -215,7 +215,7 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     bands = -(-grid[0] // rows)
     divisible = result.direct or not kernel.store_raw
     wide = (
-        max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // LEAST_PART))
+        max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // target.sized(LEAST_PART, 16)))
         if divisible
         else 1
     )
