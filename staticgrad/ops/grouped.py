@@ -233,7 +233,7 @@ def quantized_linear(input: TensorLike, weight: TensorLike, bias: TensorLike | N
 
     Each row of the input, and the weights of each output, are divided into steps of 1/127 of their greatest magnitude,
     s, and rounded to whole steps; their products are summed exactly, and scaled. So an output is off by no more than
-    Σ (sₓ·|w| + s_w·|x|)/2 + sₓ·s_w/4 over the inputs, and by the rounding of float32. There is no derivative.
+    ``Σ (sₓ·|w| + s_w·|x|)/2 + sₓ·s_w/4`` over the inputs, and by the rounding of float32. There is no derivative.
 
     Args:
         input: (…, in), float32.
