@@ -19,6 +19,7 @@ from staticgrad.base.extents import proven
 from staticgrad.base.frozen import frozen
 from staticgrad.base.types import TensorType
 from staticgrad.compiler.machine.modes import took
+from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.sums import behind_views, without_transpose
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
@@ -39,7 +40,7 @@ class _AddedProducts:
 
 
 def added(region: Region) -> Region:
-    """Rewrite every sum."""
+    """Rewrite every sum; the products of before go."""
     if sum(node.op is DOT for node in region.graph.nodes) < LEAST_TERMS:
         return region
     found = _found(region)
@@ -50,7 +51,7 @@ def added(region: Region) -> Region:
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         return (_joined(found[node], inputs),) if node in found else None
 
-    return rebuild(region, visit)
+    return dce(rebuild(region, visit))
 
 
 def _found(region: Region) -> dict[Node, _AddedProducts]:
