@@ -21,7 +21,7 @@ from staticgrad.base.types import TensorType
 from staticgrad.compiler.machine.modes import took
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.sums import behind_views, without_transpose
-from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, awaited_in, rebuild
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.graph.optable import FUNCTIONS as o
 from staticgrad.ops.contraction import DOT
@@ -58,7 +58,7 @@ def _found(region: Region) -> dict[Node, _AddedProducts]:
     """The sums that are worth it, by their last addition."""
     nodes = region.graph.nodes
     uses = Counter([*region.fetches, *(x for node in nodes for x in node.inputs)])
-    awaited = {*region.effects, *(before for node in nodes for before in node.control)}
+    awaited = awaited_in(region)
 
     def is_lone(x: Tensor) -> bool:
         return uses[x] == 1 and not x.op.control and not x.op.epoch and x.op not in awaited

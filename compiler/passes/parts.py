@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from staticgrad.base.types import sizes
-from staticgrad.compiler.regions.region import Region, rebuild, users_of
+from staticgrad.compiler.regions.region import Region, awaited_in, rebuild, users_of
 from staticgrad.graph.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.views.slicing import SLICE, slice_axis
@@ -52,7 +52,7 @@ def _inner(region: Region) -> set[Node]:
     if not any(node.op is SLICE for node in region.graph.nodes):
         return set()
     users, fetched = users_of(region), set(region.fetches)
-    awaited = {*region.effects, *(before for node in region.graph.nodes for before in node.control)}
+    awaited = awaited_in(region)
 
     def may_go(node: Node) -> bool:
         plain = node.op.elementwise and len(node.outputs) == 1 and not node.control and not node.epoch

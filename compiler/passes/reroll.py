@@ -50,7 +50,7 @@ from staticgrad.compiler.passes.turns import (
     unit_slices,
 )
 from staticgrad.compiler.regions import repeats
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Region, awaited_in
 from staticgrad.compiler.regions.repeats import repetitions
 from staticgrad.graph.graph import Graph, Node, Tensor
 from staticgrad.graph.optable import FUNCTIONS as o
@@ -92,7 +92,7 @@ def reroll(region: Region) -> Region:
 
 def _keys(region: Region) -> NDArray[np.int64]:
     """A number for each node: equal for nodes that may be the same one in two turns."""
-    fixed = {x.op for x in region.feeds} | _awaited(region)
+    fixed = {x.op for x in region.feeds} | awaited_in(region)
     known: dict[object, int] = {}
     keys = []
     for place, node in enumerate(region.graph.nodes):
@@ -102,11 +102,6 @@ def _keys(region: Region) -> NDArray[np.int64]:
             types = tuple([y.type for y in node.outputs])
             keys.append(known.setdefault((node.op, types, len(node.inputs)), len(known)))
     return np.array(keys, np.int64)
-
-
-def _awaited(region: Region) -> set[Node]:
-    """The nodes that run for what they do, or that others wait for."""
-    return {*region.effects, *(before for node in region.graph.nodes for before in node.control)}
 
 
 def _stays(node: Node) -> bool:
@@ -144,7 +139,7 @@ class _Outside:
         self.graph, self.loops, self.together = graph, loops, together
         self.starts = {loop.stretch.start: loop for loop in loops}
         self.users = Counter([*region.fetches, *(x for node in graph.nodes for x in node.inputs)])
-        self.fixed = _awaited(region)
+        self.fixed = awaited_in(region)
         self.joined: dict[Node, RowSeries] = {}
         self.sums: dict[Node, _PadSum] = {}
         self.dropped: set[Node] = set()

@@ -90,6 +90,11 @@ def needed_in(region: Region) -> set[Node]:
     return needed
 
 
+def awaited_in(region: Region) -> set[Node]:
+    """The nodes that run for what they do, or that others wait for."""
+    return {*region.effects, *(before for node in region.graph.nodes for before in node.control)}
+
+
 def private(region: Region) -> Region:
     """A copy of a region for one compilation: its passes take over what they leave as it is."""
     copied = rebuild(region, lambda node, inputs: None)
