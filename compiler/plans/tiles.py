@@ -189,10 +189,8 @@ def make_tiling(
     last_lanes = n - (n_vectors - 1) * lanes
     if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
         last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
-    by_masks = target.isa.masked_loads and not target.isa.predicated and dtype.kind == "f"
-    exact = by_masks and row_panels == 1 and terms == 1 and last_lanes not in (0, lanes)
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
-                  last_vectors, last_lanes, target.isa.predicated, target.machine, terms, exact=exact)  # fmt: skip
+                  last_vectors, last_lanes, target.isa.predicated, target.machine, terms)  # fmt: skip
 
 
 def opened(tiling: Tiling, m: int, n: int) -> Tiling:
@@ -252,9 +250,12 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
     return tilings(target, dtype, m, n, depth)[0]
 
 
-def padded_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> Tiling:
-    """The same for a B of which whole vectors may be read, as of what a plan has copied into rows of its own."""
-    return replace(choose_tiling(target, dtype, m, n, depth), exact=False)
+def read_in_place(tiling: Tiling, target: Target) -> Tiling:
+    """The same for a B that has no room after its rows: the last vector is ``exact`` where B is read once, by a machine
+    that loads under masks."""
+    by_masks = target.isa.masked_loads and not target.isa.predicated and tiling.dtype.kind == "f"
+    once = tiling.row_panels == 1 and tiling.terms == 1 and tiling.last_lanes not in (0, tiling.lanes)
+    return replace(tiling, exact=True) if by_masks and once else tiling
 
 
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:

@@ -37,6 +37,7 @@ from staticgrad.compiler.plans.tiles import (
     Tiling,
     choose_tiling,
     make_tiling,
+    read_in_place,
     tile_lanes,
     tiling_cost,
     tilings,
@@ -100,7 +101,7 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
         return Blocking(swapped, tiling.rows, tiling.vectors, False, packed)
     swapped = _prefers_swap(given, target) if dots is None else dots
     way = given.swap() if swapped else given
-    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    tiling = _usual_tiling(way, target)
     packed = dots is None and way.k > 0 and _packs_b(tiling, way.b, way.k) and not combines_rows(given, target)
     return Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
 
@@ -114,7 +115,7 @@ def compared(given: Orientation, target: Target) -> list[tuple[float, str]]:
     taken = (_prefers_swap(given, target), 1) if narrow is None else (narrow[0], narrow[1].terms)
     found = []
     for turned, way in ((False, given), (True, given.swap())):
-        usual = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+        usual = _usual_tiling(way, target)
         both = [(_tiled_cycles(way, usual, turned=turned), usual), *_narrow(way, target, turned=turned)]
         for cycles, tiling in both:
             terms = f", {tiling.terms} terms side by side" * (tiling.terms > 1)
@@ -125,7 +126,13 @@ def compared(given: Orientation, target: Target) -> list[tuple[float, str]]:
 
 def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
     """The tiling that a blocking stands for, in the orientation that it says."""
-    return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
+    tiling = make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
+    return read_in_place(tiling, target)
+
+
+def _usual_tiling(way: Orientation, target: Target) -> Tiling:
+    """The tiling that seems fastest in an orientation."""
+    return read_in_place(choose_tiling(target, way.dtype, way.m, way.n, way.k), target)
 
 
 # -- given packed -----------------------------------------------------------------------------------------------------
@@ -152,7 +159,7 @@ def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, 
     changes no bits. Infinitely many cycles where no such tiling reads what is packed."""
     turned = number == 0
     way = given.swap() if turned else given
-    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    tiling = _usual_tiling(way, target)
     usual = narrow_way(given, target)
     if usual is None:
         same = tiling.chains == _usual_chains(given, target)
@@ -197,7 +204,7 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
 def _usual_chains(given: Orientation, target: Target) -> int:
     """The number of sums of each element in the orientation that is usual; the other one may have more or fewer."""
     way = given.swap() if _prefers_swap(given, target) else given
-    return choose_tiling(target, way.dtype, way.m, way.n, way.k).chains
+    return _usual_tiling(way, target).chains
 
 
 # -- dot products -----------------------------------------------------------------------------------------------------
@@ -330,7 +337,7 @@ def _prefers_swap(way: Orientation, target: Target) -> bool:
 
 def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
     """The estimated cycles of a product in this orientation."""
-    return _tiled_cycles(way, choose_tiling(target, way.dtype, way.m, way.n, way.k), turned=turned)
+    return _tiled_cycles(way, _usual_tiling(way, target), turned=turned)
 
 
 def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bool = False) -> float:

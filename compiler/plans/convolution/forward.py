@@ -45,7 +45,7 @@ from staticgrad.compiler.plans.convolution.schedule import PackingPlan, Units
 from staticgrad.compiler.plans.convolution.strips import Strip
 from staticgrad.compiler.plans.convolution.taps import Taps, all_inside, beside, forward_geometry, phase_weights
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
-from staticgrad.compiler.plans.tiles import Tiling, opened, padded_tiling, round_up, tile_lanes
+from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
@@ -138,7 +138,7 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         taken = (taps[0].number, taps[1].number) if reached else (1, 1)
         run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
         pixels = rows * columns if flat else taps[1].count
-        tiling = padded_tiling(target, kernel.dtype, highest(pixels), outputs, terms * taken[0])
+        tiling = choose_tiling(target, kernel.dtype, highest(pixels), outputs, terms * taken[0])
         tiling = opened(tiling, pixels, outputs)
         most = max(1, target.sized(PANEL_BYTES) // max(1, terms * tiling.width * size))
         left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)

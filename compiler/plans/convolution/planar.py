@@ -34,7 +34,7 @@ from staticgrad.compiler.plans.convolution.plan import Scratch, areas
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.plans.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
-from staticgrad.compiler.plans.tiles import Tiling, opened, padded_tiling, round_up, tile_lanes
+from staticgrad.compiler.plans.tiles import Tiling, choose_tiling, opened, round_up, tile_lanes
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 STRIPS = 1.4  # cycles with copies into strips, for each of the multiply-adds
@@ -113,7 +113,7 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     batch, total, rows, columns = kernel.result_sizes
     inputs, outputs = image.groups * image.channels, total // image.groups
     terms = vertical.number * image.channels * horizontal.number
-    tiling = opened(padded_tiling(target, kernel.dtype, outputs, highest(columns), terms), outputs, columns)
+    tiling = opened(choose_tiling(target, kernel.dtype, outputs, highest(columns), terms), outputs, columns)
     lanes, dealt, planes = tiling.lanes, horizontal.step > 1, kernel.result_strides[3] == 1
     ends = lanes if dealt else (horizontal.number - 1) * horizontal.dilation
     pitch = round_up(tiling.column_panels * tiling.width + ends, lanes)

@@ -31,7 +31,7 @@ from staticgrad.compiler.plans.convolution.planes import Planes, Segments, odd_l
 from staticgrad.compiler.plans.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.plans.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.plans.convolution.unstage import UnitResult
-from staticgrad.compiler.plans.tiles import Layout, Tiling, opened, padded_tiling, round_up, tile_lanes
+from staticgrad.compiler.plans.tiles import Layout, Tiling, choose_tiling, opened, round_up, tile_lanes
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
 PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms
@@ -157,7 +157,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     pixels, blocks = rows * result.columns, height // rows
     s_n, s_c, s_row = (kernel.y_strides if back else kernel.x_strides)[:3]
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
-    tiling = opened(padded_tiling(target, kernel.dtype, outputs, highest(pixels), terms), outputs, pixels)
+    tiling = opened(choose_tiling(target, kernel.dtype, outputs, highest(pixels), terms), outputs, pixels)
     least = target.sized(LEAST_PART if planes is None else LEAST_PART_GATHERED)
     parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * groups * blocks)), outputs // least))
     part_panels = -(-tiling.row_panels // parts)

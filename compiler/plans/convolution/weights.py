@@ -26,7 +26,7 @@ from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import pixels_of, reads_planes
 from staticgrad.compiler.plans.convolution.schedule import SumChunks, SumPlan, share_of
 from staticgrad.compiler.plans.convolution.weights_products import is_weight_product
-from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, padded_tiling, round_up, tiling_cost
+from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, round_up, tiling_cost
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
@@ -108,7 +108,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     outputs, size = kernel.filters // image.groups, kernel.dtype.itemsize
     m = channels * (kernel.kernel[1] if run else 1)
     depth = max(1, highest(kernel.out_height * kernel.out_width))
-    tiling = padded_tiling(target, kernel.dtype, m, outputs, depth)
+    tiling = choose_tiling(target, kernel.dtype, m, outputs, depth)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
     y = Image.unframed(
         kernel.dtype, kernel.filters, (kernel.out_height, kernel.out_width), kernel.y_strides,

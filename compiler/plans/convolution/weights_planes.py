@@ -29,7 +29,7 @@ from staticgrad.compiler.plans.tiles import (
     USUAL_ROWS,
     Tiling,
     aligned_bytes,
-    padded_tiling,
+    choose_tiling,
     round_up,
     tile_lanes,
     tiling_cost,
@@ -111,7 +111,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     y_in_place = pixels_run and (target.isa.predicated or filters % lanes == 0) and channels <= FEW_CHANNELS
     columns = filters if y_in_place else round_up(filters, lanes)
     m = channels * (kh * kw if unfolded else 1)
-    tiling = padded_tiling(target, kernel.dtype, m, columns, height * width)
+    tiling = choose_tiling(target, kernel.dtype, m, columns, height * width)
 
     each = 1 if unfolded else Planes.of(kernel, Segments(1, 1, 1, 1), False).each
     panels = (tiling.rows * each + (0 if y_in_place else tiling.width)) * size

@@ -24,7 +24,7 @@ from staticgrad.compiler.plans.convolution.images import has_open_images, is_dep
 from staticgrad.compiler.plans.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.plans.convolution.planes import Planes, Segments, has_y_by_planes, pixels_of
 from staticgrad.compiler.plans.convolution.schedule import SegmentSums, SumChunks
-from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, padded_tiling, tiling_cost
+from staticgrad.compiler.plans.tiles import Tiling, aligned_bytes, choose_tiling, tiling_cost
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about
@@ -108,7 +108,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     def way(rows: Side, columns: Side) -> tuple[float, bool, Side, Side, Segments, Tiling]:
         segments = Segments.of(kernel, min(most, max(fewest, target.sized(SEGMENT_BYTES) // (rows.count * size))))
         pixels = segments.together * segments.rows * kernel.out_width
-        tiling = padded_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
+        tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
         cycles = _cycles(kernel, target, rows, columns, tiling, pixels)
         return cycles, rows is x, rows, columns, segments, tiling
 

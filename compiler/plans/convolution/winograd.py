@@ -214,11 +214,8 @@ def winograd_plan(kernel: Convolution, target: Target, filtering: Filtering) -> 
     rows = -(-grid[0] // -(-grid[0] // most))
     bands = -(-grid[0] // rows)
     divisible = result.direct or not kernel.store_raw
-    wide = (
-        max(1, min(-(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands)), outputs // target.sized(LEAST_PART, 16)))
-        if divisible
-        else 1
-    )
+    least = -(-min(wanted, ENOUGH_UNITS) // (highest(batch) * bands))  # parts for enough units
+    wide = max(1, min(least, outputs // target.sized(LEAST_PART, 16))) if divisible else 1
     tile_bytes = filtering.products * (apart + round_up(outputs, lanes) // wide) * size
     tiles = rows * grid[1]
     blocks = max(1, tiles // max(least_tiles, target.sized(BLOCK_BYTES) // tile_bytes))
